@@ -3,9 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "model/box.h"
 #include "model/expectation.h"
 #include "model/problem.h"
 #include "model/tensor.h"
@@ -57,13 +60,43 @@ ReferenceOutput empty_output(Shape shape);
 
 using ReferenceOutputs = std::map<std::string, ReferenceOutput>;
 
+/// The reference of one problem by ranges of its channels, or heads: parts of it, of which only one is in
+/// memory at a time. The problem and its inputs have to live as long.
+class ReferenceByChannels {
+ public:
+  virtual ~ReferenceByChannels() = default;
+  ReferenceByChannels() = default;
+  ReferenceByChannels(const ReferenceByChannels&) = delete;
+  ReferenceByChannels& operator=(const ReferenceByChannels&) = delete;
+  ReferenceByChannels(ReferenceByChannels&&) = delete;
+  ReferenceByChannels& operator=(ReferenceByChannels&&) = delete;
+
+  /// The parts of outputs that these channels have, and with the last channels outputs that are sums over
+  /// channels. Ranges follow one another, from channel 0 on, and begin at cuts. The bits do not depend on
+  /// them, but what is left out because of a NaN is left out from its range on.
+  virtual ReferenceOutputs compute(const IndexRange& channels, const std::atomic<bool>& stop) = 0;
+};
+
+/// What computes an operation's reference by channels.
+struct ChannelReference {
+  char letter;  ///< of the axis of channels (TensorSpec::axes)
+  /// Where ranges of channels may begin and end: 0, …, all of them. Fewer than the axis has where channels
+  /// are computed together.
+  std::vector<std::int64_t> (*cuts)(const Problem& problem);
+  /// Peak bytes with ranges of so many channels.
+  std::size_t (*bytes)(const Problem& problem, std::int64_t channels);
+  std::unique_ptr<ReferenceByChannels> (*start)(const Problem& problem, const TensorSet& inputs);
+};
+
 /// What computes the reference of one operation.
 struct Reference {
   std::string op;
-  /// As compute_reference.
-  ReferenceOutputs (*compute)(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop);
-  /// As reference_bytes.
-  std::size_t (*bytes)(const Problem& problem);
+  /// As compute_reference; null where there is `by_channels`.
+  ReferenceOutputs (*compute)(const Problem& problem, const TensorSet& inputs,
+                              const std::atomic<bool>& stop) = nullptr;
+  /// As reference_bytes; null where there is `by_channels`.
+  std::size_t (*bytes)(const Problem& problem) = nullptr;
+  std::optional<ChannelReference> by_channels = {};
   /// As reference_depends_on_dtype; where it never does there is none.
   bool (*depends_on_dtype)(const Problem& problem) = nullptr;
 };
@@ -76,6 +109,8 @@ struct ReferenceRegistration {
 /// Bytes of the arrays of a problem's ReferenceOutputs: the values and their bounds, and for outputs of which
 /// `has_third` is true one more array of floats (operand_bound or decay_response).
 std::size_t output_bytes(const Problem& problem, bool (*has_third)(const TensorSpec& output));
+/// The same of the parts that lie in a box.
+std::size_t output_bytes(const Problem& problem, const Box& box, bool (*has_third)(const TensorSpec& output));
 
 /// Computes a problem's outputs from the stored values of its inputs, in fp64, on all cores.
 /// `inputs` are host tensors. Throws ContractError on wrong shapes, Interrupted once `stop` is true, and
@@ -83,11 +118,37 @@ std::size_t output_bytes(const Problem& problem, bool (*has_third)(const TensorS
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
                                    const std::atomic<bool>& stop);
 
+/// The parts of a problem's reference, one after the other.
+class ReferenceParts {
+ public:
+  struct Part {
+    Box box;  ///< that each output's part lies in
+    ReferenceOutputs outputs;
+  };
+
+  /// Parts take as many channels as `bytes` allow, and one cut's at least; all at once where the operation
+  /// has no other way. `problem` and `inputs`, as of compute_reference, have to live as long.
+  ReferenceParts(const Problem& problem, const TensorSet& inputs, std::size_t bytes);
+
+  /// Nothing after the last one. The part before has to be gone, or is in memory beside it. Throws
+  /// Interrupted once `stop` is true.
+  std::optional<Part> next(const std::atomic<bool>& stop);
+
+ private:
+  const Problem& problem_;
+  const TensorSet& inputs_;
+  std::unique_ptr<ReferenceByChannels> by_channels_;
+  char letter_ = 0;
+  std::vector<IndexRange> ranges_;  ///< that are left, the next one last
+};
+
 /// Whether a reference of other values than f32's has other bounds than one of f32 with the same values: where an
 /// implementation may round to the dtype on the way.
 bool reference_depends_on_dtype(const Problem& problem);
 
 /// Peak bytes that compute_reference allocates.
 std::size_t reference_bytes(const Problem& problem);
+/// The same of ReferenceParts; more than `bytes` where the smallest parts take more.
+std::size_t reference_bytes_in_parts(const Problem& problem, std::size_t bytes);
 
 }  // namespace ssmbench

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Prints what clang-tidy looks at, a source a line, the largest first; what it needs for that it writes to build/tidy.
 
-The files of a folder of src are looked at as one, put together from them: what a file includes takes ten times as long
-as it does itself. Their names follow in the line. Implementations have names in common (registration), so each stands
-for itself. Left out are what is generated, the tests, which would take as long again, and the CUDA sources: clang 14
-does not know current toolkits.
+The files of a folder of src or reference are looked at as one, put together from them: what a file includes takes ten
+times as long as it does itself. Their names follow in the line. Implementations have names in common (registration), so
+each stands for itself, and so does what Highway compiles several times, since it includes itself. Left out are what is
+generated, the tests, which would take as long again, and the CUDA sources: clang 14 does not know current toolkits.
 """
 import collections
 import json
@@ -43,7 +43,8 @@ def main():
     together = collections.defaultdict(list)
     for file, entry in database.items():
         options = entry["command"].split(" -o ")[0]  # a few files have some of their own
-        together[file.parent if file.parts[0] == "src" else file, options].append(file)
+        alone = file.parts[0] == "kernels" or "HWY_TARGET_INCLUDE" in file.read_text()
+        together[file if alone else file.parent, options].append(file)
 
     TIDY.mkdir(exist_ok=True)
     lines = []

@@ -8,7 +8,7 @@
 
 #include "base/cuda_check.h"
 #include "kernels/common/hardware.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 namespace ssmbench {
 

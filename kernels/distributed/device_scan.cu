@@ -9,11 +9,11 @@
 namespace ssmbench {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kScanThreads = 256;
 
 unsigned blocks_for(std::int64_t count) {
   constexpr std::int64_t kMost = 1024;
-  return static_cast<unsigned>(std::min(ceil_div(count, std::int64_t{kThreads}), kMost));
+  return static_cast<unsigned>(std::min(ceil_div(count, std::int64_t{kScanThreads}), kMost));
 }
 
 cudaStream_t cuda(void* stream) {
@@ -24,8 +24,9 @@ cudaStream_t cuda(void* stream) {
 __global__ void compare_states(const float* state, const float* kept, std::int64_t count,
                                RerunProgress* progress) {
   bool found = false;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step)
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kScanThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kScanThreads + threadIdx.x; i < count;
+       i += step)
     found = found || __float_as_uint(state[i]) != __float_as_uint(kept[i]);  // NaN too: bits, not values
   if (found) progress->differ = 1;
 }
@@ -68,7 +69,7 @@ void DeviceScan::reset(RerunProgress* progress, void* stream) {
 
 void DeviceScan::compare(const float* state, const float* kept, RerunProgress* progress, void* stream) {
   const std::int64_t count = sizes().state_floats;
-  compare_states<<<blocks_for(count), kThreads, 0, cuda(stream)>>>(state, kept, count, progress);
+  compare_states<<<blocks_for(count), kScanThreads, 0, cuda(stream)>>>(state, kept, count, progress);
   check_cuda(cudaGetLastError());
   count_range<<<1, 1, 0, cuda(stream)>>>(progress);
   check_cuda(cudaGetLastError());

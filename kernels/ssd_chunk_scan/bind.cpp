@@ -1,6 +1,7 @@
 #include "kernels/ssd_chunk_scan/bind.h"
 
 #include "kernels/common/tensor_data.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench {
 namespace {
@@ -20,6 +21,7 @@ SsdInputs bind_inputs(const Problem& problem, const TensorSet& tensors) {
           .dt_low = static_cast<float>(scan.dt_low),
           .dt_high = static_cast<float>(scan.dt_high),
           .skip_per_headdim = scan.skip == SsdSkip::headdim,
+          .state_dtype = SsdSequences(problem).state_dtype,
           .x = data_of<const void>(tensors, "x"),
           .dt = data_of<const void>(tensors, "dt"),
           .A = data_of<const float>(tensors, "A"),
@@ -28,7 +30,7 @@ SsdInputs bind_inputs(const Problem& problem, const TensorSet& tensors) {
           .D = data_of<const float>(tensors, "D"),
           .z = data_of<const void>(tensors, "z"),
           .dt_bias = data_of<const float>(tensors, "dt_bias"),
-          .initial_states = data_of<const float>(tensors, "initial_states"),
+          .initial_states = data_of<const void>(tensors, "initial_states"),
           .seq_idx = data_of<const std::int32_t>(tensors, "seq_idx")};
 }
 
@@ -37,7 +39,7 @@ SsdInputs bind_inputs(const Problem& problem, const TensorSet& tensors) {
 SsdArgs bind_ssd(const Problem& problem, const TensorSet& tensors) {
   return {.in = bind_inputs(problem, tensors),
           .out = data_of<void>(tensors, "out"),
-          .final_states = data_of<float>(tensors, "final_states")};
+          .final_states = data_of<void>(tensors, "final_states")};
 }
 
 SsdBwdArgs bind_ssd_bwd(const Problem& problem, const TensorSet& tensors) {

@@ -20,8 +20,9 @@ __global__ void __launch_bounds__(kPartsThreads)
   const std::int64_t sequence = index / vectors;
   if (sequence >= of.sequences) return;
   const int vector = static_cast<int>(index - sequence * vectors);
-  const int parts = of.parts;
-  const std::int64_t first = sequence * parts;
+  const std::int64_t first = of.firsts == nullptr ? sequence * of.parts : of.firsts[sequence];
+  const int parts = of.firsts == nullptr ? of.parts : static_cast<int>(of.firsts[sequence + 1] - first);
+  if (parts == 1) return;
   float4* const states = reinterpret_cast<float4*>(handed.states) + first * vectors + vector;
   const float* const decays = handed.decays + first * of.tiles + vector / of.vectors;
   float4 state = states[0];

@@ -51,6 +51,8 @@ struct Parts {
   int parts;    ///< of a sequence, a block each
   int tiles;    ///< row tiles of a block
   int vectors;  ///< of 16 bytes, of a row tile
+  /// (sequences + 1,): the first block of each sequence, if they have up to `parts` parts; or null.
+  const std::int32_t* firsts = nullptr;
 };
 
 /// The states after all parts but the last. The kernel begins early (common/hopper/dependent_launch.cuh). Throws

@@ -15,7 +15,7 @@ SsdSequenceTable bind_ssd_sequences(const Problem& problem, const TensorSet& ten
 SsdStops bind_ssd_stops(const Problem& problem, const TensorSet& tensors) {
   return {.count = SsdSequences(problem).stops,
           .states_at = data_of<const std::int32_t>(tensors, "states_at"),
-          .states = data_of<float>(tensors, "states")};
+          .states = data_of<void>(tensors, "states")};
 }
 
 }  // namespace ssmbench

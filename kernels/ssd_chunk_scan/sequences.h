@@ -31,7 +31,7 @@ struct SsdSequenceTable {
 struct SsdStops {
   std::int64_t count;
   const std::int32_t* states_at;  ///< (count,): steps of L, in any order; null where there are none
-  float* states;                  ///< (count, H, P, N)
+  void* states;                   ///< (count, H, P, N) state_dtype
 
   /// The first step from `step` on, below `end`, whose state is wanted, or `end` − 1.
   std::int64_t next(std::int64_t step, std::int64_t end) const {

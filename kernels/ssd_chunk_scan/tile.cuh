@@ -36,15 +36,6 @@ __device__ inline CompactF32 from_float<CompactF32>(float x) {
   return {x};
 }
 
-/// x in another type: rounded once at most.
-template <class To, class From>
-__device__ To converted(From x) {
-  if constexpr (std::is_same_v<To, From>)
-    return x;
-  else
-    return from_float<To>(to_float(x));
-}
-
 /// The patch of a product that a warp holds, as one of its lanes sees it.
 struct Patch {
   int row, column;  ///< first ones of the warp's patch
@@ -321,39 +312,16 @@ __device__ void for_vectors(const Call& call) {
   for (int k = 0; k < kTileVectors<T> / kThreads; ++k) call(k * kThreads + static_cast<int>(threadIdx.x));
 }
 
-/// Starts the copies of a tile; what does not exist becomes zeros. Where the tensor has another type the
-/// elements are converted, and there when the call returns.
-template <int kThreads, class T, class Io>
-__device__ void load_tile(T* tile, const TileSource<const Io>& source) {
-  if constexpr (std::is_same_v<T, Io>) {
-    if (source.aligned) {
-      for_vectors<kThreads, T>([&](int i) {
-        const int row = i / (kSide<T> / kVectorElements<T>);
-        const int column = i % (kSide<T> / kVectorElements<T>)*kVectorElements<T>;
-        const bool exists = row < source.rows && column < source.columns;
-        copy_async_16(shared_address(tile + vector_offset<T>(i)),
-                      source.data + (exists ? row * source.pitch + column : 0), exists ? 16 : 0);
-      });
-      return;
-    }
-  } else if (source.aligned) {
-    Elements4<Io> own[kTileVectors<T> / kThreads]{};  // all of them are loaded before the first is waited for
-    int k = 0;
+/// Starts the copies of a tile; what does not exist becomes zeros.
+template <int kThreads, class T>
+__device__ void load_tile(T* tile, const TileSource<const T>& source) {
+  if (source.aligned) {
     for_vectors<kThreads, T>([&](int i) {
       const int row = i / (kSide<T> / kVectorElements<T>);
       const int column = i % (kSide<T> / kVectorElements<T>)*kVectorElements<T>;
-      if (row < source.rows && column < source.columns)
-        own[k] = *reinterpret_cast<const Elements4<Io>*>(source.data + row * source.pitch + column);
-      ++k;
-    });
-    k = 0;
-    for_vectors<kThreads, T>([&](int i) {
-      float values[kVectorElements<T>];
-      static_assert(kVectorElements<T> == 4);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) values[j] = to_float(own[k].values[j]);
-      store_vector(tile + vector_offset<T>(i), values);
-      ++k;
+      const bool exists = row < source.rows && column < source.columns;
+      copy_async_16(shared_address(tile + vector_offset<T>(i)),
+                    source.data + (exists ? row * source.pitch + column : 0), exists ? 16 : 0);
     });
     return;
   }
@@ -363,35 +331,20 @@ __device__ void load_tile(T* tile, const TileSource<const Io>& source) {
     const int column = i % kSide<T>;
     const bool exists = row < source.rows && column < source.columns;
     tile[tile_offset<T>(row, column)] =
-        exists ? converted<T>(source.data[row * source.pitch + column]) : from_float<T>(0.0F);
+        exists ? source.data[row * source.pitch + column] : from_float<T>(0.0F);
   }
 }
 
 /// The existing part of a tile to global memory.
-template <int kThreads, class T, class Io>
-__device__ void store_tile(const TileSource<Io>& target, const T* tile) {
-  if constexpr (std::is_same_v<T, Io>) {
-    if (target.aligned) {
-      for_vectors<kThreads, T>([&](int i) {
-        const int row = i / (kSide<T> / kVectorElements<T>);
-        const int column = i % (kSide<T> / kVectorElements<T>)*kVectorElements<T>;
-        if (row < target.rows && column < target.columns)
-          *reinterpret_cast<uint4*>(target.data + row * target.pitch + column) =
-              *reinterpret_cast<const uint4*>(tile + vector_offset<T>(i));
-      });
-      return;
-    }
-  } else if (target.aligned) {
+template <int kThreads, class T>
+__device__ void store_tile(const TileSource<T>& target, const T* tile) {
+  if (target.aligned) {
     for_vectors<kThreads, T>([&](int i) {
       const int row = i / (kSide<T> / kVectorElements<T>);
       const int column = i % (kSide<T> / kVectorElements<T>)*kVectorElements<T>;
-      if (row >= target.rows || column >= target.columns) return;
-      float values[kVectorElements<T>];
-      load_vector(values, tile + vector_offset<T>(i));
-      Elements4<Io> elements;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) elements.values[j] = from_float<Io>(values[j]);
-      *reinterpret_cast<Elements4<Io>*>(target.data + row * target.pitch + column) = elements;
+      if (row < target.rows && column < target.columns)
+        *reinterpret_cast<uint4*>(target.data + row * target.pitch + column) =
+            *reinterpret_cast<const uint4*>(tile + vector_offset<T>(i));
     });
     return;
   }
@@ -400,7 +353,7 @@ __device__ void store_tile(const TileSource<Io>& target, const T* tile) {
     const int row = i / kSide<T>;
     const int column = i % kSide<T>;
     if (row < target.rows && column < target.columns)
-      target.data[row * target.pitch + column] = converted<Io>(tile[tile_offset<T>(row, column)]);
+      target.data[row * target.pitch + column] = tile[tile_offset<T>(row, column)];
   }
 }
 

@@ -118,7 +118,8 @@ class Backward {
   ReferenceOutputs& outputs_;
 };
 
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_backward(const Problem& problem, const TensorSet& inputs,
+                                  const std::atomic<bool>& stop) {
   ReferenceOutputs outputs;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output) outputs[tensor.name] = empty_output(tensor.shape);
@@ -131,11 +132,13 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   return outputs;
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_backward(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec&) { return false; });
 }
 
-const ReferenceRegistration registration({.op = "causal_conv1d_bwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration backward_registration({.op = "causal_conv1d_bwd",
+                                                   .compute = compute_backward,
+                                                   .bytes = bytes_of_backward});
 
 }  // namespace
 }  // namespace ssmbench

@@ -27,7 +27,8 @@ void forward_row(const CausalConv1d& conv, const ConvFilter& filter, const ConvS
                 outputs.at("final_states").expected.begin() + row * conv.taps());
 }
 
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_forward(const Problem& problem, const TensorSet& inputs,
+                                 const std::atomic<bool>& stop) {
   const CausalConv1d conv(problem);
   ReferenceOutputs outputs;
   for (const auto& tensor : problem.tensors())
@@ -47,11 +48,13 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   return outputs;
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_forward(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec&) { return false; });
 }
 
-const ReferenceRegistration registration({.op = "causal_conv1d_fwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration forward_registration({.op = "causal_conv1d_fwd",
+                                                  .compute = compute_forward,
+                                                  .bytes = bytes_of_forward});
 
 }  // namespace
 }  // namespace ssmbench

@@ -117,7 +117,8 @@ class Update {
 };
 
 /// Threads over channels.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_update(const Problem& problem, const TensorSet& inputs,
+                                const std::atomic<bool>& stop) {
   ReferenceOutputs outputs;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output) outputs[tensor.name] = empty_output(tensor.shape);
@@ -129,11 +130,13 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   return outputs;
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_update(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec&) { return false; });
 }
 
-const ReferenceRegistration registration({.op = "causal_conv1d_update", .compute = compute, .bytes = bytes});
+const ReferenceRegistration update_registration({.op = "causal_conv1d_update",
+                                                 .compute = compute_update,
+                                                 .bytes = bytes_of_update});
 
 }  // namespace
 }  // namespace ssmbench

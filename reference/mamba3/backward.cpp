@@ -226,8 +226,8 @@ std::size_t bytes(const Problem& problem) {
   return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return true; });
 }
 
-const ReferenceRegistration siso({.op = "mamba3_siso_bwd", .compute = compute, .bytes = bytes});
-const ReferenceRegistration mimo(
+const ReferenceRegistration siso_registration({.op = "mamba3_siso_bwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration mimo_registration(
     {.op = "mamba3_mimo_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
 
 }  // namespace

@@ -201,10 +201,10 @@ std::size_t bytes(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec&) { return true; });
 }
 
-const ReferenceRegistration siso({.op = "mamba3_siso_fwd", .compute = compute, .bytes = bytes});
-const ReferenceRegistration mimo(
+const ReferenceRegistration siso_registration({.op = "mamba3_siso_fwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration mimo_registration(
     {.op = "mamba3_mimo_fwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
-const ReferenceRegistration step(
+const ReferenceRegistration step_registration(
     {.op = "mamba3_step", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
 
 }  // namespace

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "base/errors.h"
 #include "reference/common/activations.h"
+#include "reference/mamba3/values.h"
 #include "reference/ssd_chunk_scan/steps.h"
 
 namespace ssmbench {
@@ -15,7 +15,6 @@ namespace {
 
 /// As in reference/ssd_chunk_scan/steps.cpp: roundings of a cumulative sum over the steps of a chunk.
 constexpr double kSumRoundings = 4;
-constexpr double kTurn = 2 * std::numbers::pi;
 
 /// 1 − λ of an implementation that subtracts.
 Rounded<double> complement_of(double trap, const Rounded<double>& lambda) {

@@ -35,20 +35,35 @@ namespace {
 
 using namespace scan_bwd;
 
+/// dB and dC where they are sums over channels, which come range by range.
+template <class T>
+struct OverChannels {
+  ReferenceOutputs outputs;  ///< of groups that are over
+  /// Sums of the group that has channels left, [batch][state][step]; empty where none has.
+  std::vector<ProjectionSums<T>> begun = {};
+};
+
+/// Outputs of a range of channels, which begins and ends at slabs of the plan.
 template <class T>
 class Backward {
  public:
-  Backward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs,
-           const std::atomic<bool>& stop)
+  Backward(const Problem& problem, const TensorSet& inputs, const IndexRange& channels,
+           ReferenceOutputs& outputs, OverChannels<T>& over_channels, const std::atomic<bool>& stop)
       : plan_(SelectiveScan(problem)),
         shape_(plan_.shape),
         inputs_(inputs),
+        range_(channels),
+        slabs_{plan_.slab_of(channels.begin), plan_.slab_of(channels.end - 1) + 1},
         outputs_(outputs),
+        over_channels_(over_channels),
         stop_(stop),
         saved_error_(unit_roundoff(problem.dtype()) / (2 * unit_roundoff(DType::f32))),
         blocks_(blocks(plan_)),
-        totals_(static_cast<std::size_t>(shape_.dim * shape_.dstate)),
-        channel_totals_(static_cast<std::size_t>(shape_.dim)) {}
+        totals_(static_cast<std::size_t>(channels.count() * shape_.dstate)),
+        channel_totals_(static_cast<std::size_t>(channels.count())) {
+    if (channels.end % shape_.channels_per_group() != 0)
+      begun_.resize(static_cast<std::size_t>(shape_.batch * shape_.dstate * shape_.seqlen));
+  }
 
   void run() {
     for (first_batch_ = 0; first_batch_ < shape_.batch && !stop_; first_batch_ += plan_.wave) {
@@ -56,17 +71,21 @@ class Backward {
       run_wave();
     }
     if (!stop_) store_totals();
+    over_channels_.begun = std::move(begun_);
   }
 
-  /// Bytes beside the outputs at the peak.
-  static std::size_t working_bytes(const BackwardPlan& plan, int threads) {
-    const auto channels = static_cast<std::size_t>(plan.shape.dim);
+  /// Bytes beside the outputs at the peak, with ranges of so many channels.
+  static std::size_t working_bytes(const BackwardPlan& plan, std::int64_t range, int threads) {
+    const auto channels = static_cast<std::size_t>(range);
     const auto dstate = static_cast<std::size_t>(plan.shape.dstate);
-    const auto tasks = static_cast<std::size_t>(plan.tasks(plan.wave));
+    const auto tasks = static_cast<std::size_t>(plan.wave * plan.most_slabs(range));
+    const bool is_whole = range == plan.shape.dim;
+    const std::int64_t begun = is_whole ? 0 : 2 * plan.shape.batch * plan.shape.dstate * plan.shape.seqlen;
     const std::size_t blocks = tasks * static_cast<std::size_t>(Backward::blocks(plan));
     const std::size_t of_state =
         sizeof(AdjointLanes<T>) + static_cast<std::size_t>(plan.tiles) * sizeof(Checkpoint);
-    return channels * (dstate * sizeof(StateSums) + sizeof(ChannelSums)) +
+    return static_cast<std::size_t>(begun) * sizeof(ProjectionSums<T>) +
+           channels * (dstate * sizeof(StateSums) + sizeof(ChannelSums)) +
            blocks * (dstate * of_state + sizeof(ChannelLanes)) +
            tasks * dstate * static_cast<std::size_t>(plan.tile) * sizeof(ProjectionSums<T>) +
            static_cast<std::size_t>(threads) *
@@ -101,7 +120,12 @@ class Backward {
   /// k of y = k·Re Σ C·h.
   double output_factor() const { return shape_.complex ? 2 : 1; }
 
-  std::int64_t tasks() const { return plan_.tasks(batches_); }
+  std::int64_t tasks() const { return batches_ * slabs_.count(); }
+  /// Task `index` of the wave.
+  Task task(std::int64_t index) const {
+    const std::int64_t in_wave = index / slabs_.count();
+    return plan_.task(first_batch_ + in_wave, slabs_.begin + index % slabs_.count(), index);
+  }
 
   void run_wave() {
     channels_.assign(static_cast<std::size_t>(tasks() * blocks_), {});
@@ -114,13 +138,13 @@ class Backward {
     {
       Tile<T> tile(plan_, inputs_);
 #pragma omp for schedule(dynamic)
-      for (std::int64_t i = 0; i < tasks(); ++i) make_checkpoints(plan_.task(first_batch_, i), tile);
+      for (std::int64_t i = 0; i < tasks(); ++i) make_checkpoints(task(i), tile);
       for (std::int64_t index = plan_.tiles - 1; index >= 0; --index) {
 #pragma omp for schedule(dynamic)
         for (std::int64_t i = 0; i < tasks(); ++i)
-          if (!stop_) go_back_from(plan_.task(first_batch_, i), index, tile);
+          if (!stop_) go_back_from(task(i), index, tile);
 #pragma omp for schedule(static)
-        for (std::int64_t row = 0; row < batches_ * shape_.groups * shape_.dstate; ++row)
+        for (std::int64_t row = 0; row < batches_ * groups_.count() * shape_.dstate; ++row)
           add_shares(row, index);
       }
     }
@@ -262,7 +286,7 @@ class Backward {
   }
 
   std::int64_t sequence_at(const Task& task, std::int64_t first, std::int64_t index) const {
-    return (task.batch * shape_.dim + first) * shape_.seqlen + index * plan_.tile;
+    return (task.batch * range_.count() + first - range_.begin) * shape_.seqlen + index * plan_.tile;
   }
 
   /// Asks for the lines that store_sequence will write, early enough for them to come from memory.
@@ -297,24 +321,35 @@ class Backward {
     }
   }
 
-  /// Adds the slabs' shares of dB and dC in order. `row` counts (batch, group, state).
+  /// Adds the slabs' shares of dB and dC in order. `row` counts (batch, group of the range, state).
   void add_shares(std::int64_t row, std::int64_t tile) {
     if (!shape_.variable_b && !shape_.variable_c) return;
     const std::int64_t n = row % shape_.dstate;
-    const std::int64_t slabs_before = row / shape_.dstate * plan_.slabs;
-    const std::int64_t start =
-        (first_batch_ * shape_.groups * shape_.dstate + row) * shape_.seqlen + tile * plan_.tile;
+    const std::int64_t group = groups_.begin + row / shape_.dstate % groups_.count();
+    const std::int64_t in_wave = row / (shape_.dstate * groups_.count());
+    const std::int64_t batch = first_batch_ + in_wave;
     const std::int64_t steps = plan_.steps_in(tile);
+    const std::int64_t begun_at = (batch * shape_.dstate + n) * shape_.seqlen + tile * plan_.tile;
     std::vector<ProjectionSums<T>> sums(static_cast<std::size_t>(steps));
-    for (std::int64_t slab = 0; slab < plan_.slabs; ++slab) {
-      const auto* shares = shares_.data() + ((slabs_before + slab) * shape_.dstate + n) * plan_.tile;
+    const std::int64_t first_slab = group * plan_.slabs;
+    if (slabs_.begin > first_slab) std::copy_n(over_channels_.begun.begin() + begun_at, steps, sums.begin());
+    for (std::int64_t slab = std::max(slabs_.begin, first_slab);
+         slab < std::min(slabs_.end, first_slab + plan_.slabs); ++slab) {
+      const std::int64_t place = in_wave * slabs_.count() + slab - slabs_.begin;
+      const auto* shares = shares_.data() + (place * shape_.dstate + n) * plan_.tile;
       for (std::int64_t t = 0; t < steps; ++t) {
         sums[t].dB.add(shares[t].dB);
         sums[t].dC.add(shares[t].dC);
       }
     }
+    if (slabs_.end < first_slab + plan_.slabs) {
+      std::ranges::copy(sums, begun_.begin() + begun_at);
+      return;
+    }
+    const std::int64_t start =
+        ((batch * shape_.groups + group) * shape_.dstate + n) * shape_.seqlen + tile * plan_.tile;
     const auto store_all = [&](const char* name, Sum<T> ProjectionSums<T>::*sum) {
-      ReferenceOutput& output = outputs_.at(name);
+      ReferenceOutput& output = over_channels_.outputs.at(name);
       for (std::int64_t t = 0; t < steps; ++t)
         store(output, start + t, (sums[t].*sum).over(shape_.channels_per_group()));
     };
@@ -325,36 +360,38 @@ class Backward {
   /// dinitial_state, and the batches' sums in order.
   void finish_wave() {
     for (std::int64_t i = 0; i < tasks(); ++i) {
-      const Task task = plan_.task(first_batch_, i);
-      for (std::int64_t channel = task.first; channel < task.last; ++channel) finish_channel(task, channel);
+      const Task of_wave = task(i);
+      for (std::int64_t channel = of_wave.first; channel < of_wave.last; ++channel)
+        finish_channel(of_wave, channel);
     }
   }
 
   void finish_channel(const Task& task, std::int64_t channel) {
     const std::int64_t block = block_of(task, channel);
     const std::int64_t lane = (channel - task.first) % kLanes;
+    const std::int64_t in_range = channel - range_.begin;
     for (std::int64_t n = 0; n < shape_.dstate; ++n) {
       const AdjointLanes<T>& adjoint = adjoints_[block * shape_.dstate + n];
-      StateSums& totals = totals_[channel * shape_.dstate + n];
+      StateSums& totals = totals_[in_range * shape_.dstate + n];
       totals.dA.add(adjoint.dA.get(lane));
       totals.dB.add(adjoint.dB.get(lane));
       totals.dC.add(adjoint.dC.get(lane));
       if (shape_.has_initial_state)
-        store(outputs_.at("dinitial_state"), (task.batch * shape_.dim + channel) * shape_.dstate + n,
+        store(outputs_.at("dinitial_state"), (task.batch * range_.count() + in_range) * shape_.dstate + n,
               adjoint.carry.get(lane));
     }
-    channel_totals_[channel].dD.add(channels_[block].dD.get(lane));
-    channel_totals_[channel].ddelta_bias.add(channels_[block].ddelta_bias.get(lane));
+    channel_totals_[in_range].dD.add(channels_[block].dD.get(lane));
+    channel_totals_[in_range].ddelta_bias.add(channels_[block].ddelta_bias.get(lane));
   }
 
   void store_totals() {
     const std::int64_t steps = shape_.batch * shape_.seqlen;
-    for (std::int64_t i = 0; i < shape_.dim * shape_.dstate; ++i) {
+    for (std::int64_t i = 0; i < range_.count() * shape_.dstate; ++i) {
       store(outputs_.at("dA"), i, totals_[i].dA.over(3 * steps));
       if (!shape_.variable_b) store(outputs_.at("dB"), i, totals_[i].dB.over(steps));
       if (!shape_.variable_c) store(outputs_.at("dC"), i, totals_[i].dC.over(steps));
     }
-    for (std::int64_t channel = 0; channel < shape_.dim; ++channel) {
+    for (std::int64_t channel = 0; channel < range_.count(); ++channel) {
       if (shape_.has_D) store(outputs_.at("dD"), channel, channel_totals_[channel].dD.over(steps));
       if (shape_.has_delta_bias)
         store(outputs_.at("ddelta_bias"), channel, channel_totals_[channel].ddelta_bias.over(steps));
@@ -364,7 +401,11 @@ class Backward {
   BackwardPlan plan_;
   const SelectiveScan& shape_;
   const TensorSet& inputs_;
+  IndexRange range_;  // of channels
+  IndexRange slabs_;  // the same as slabs of the plan, over all groups
+  IndexRange groups_{slabs_.begin / plan_.slabs, (slabs_.end - 1) / plan_.slabs + 1};
   ReferenceOutputs& outputs_;
+  OverChannels<T>& over_channels_;
   const std::atomic<bool>& stop_;
   /// dz may be made from the y that the forward pass saved in the io dtype, as mamba_ssm's is: one rounding
   /// of it, halved because tolerances take twice the bound (verify/tolerance.h).
@@ -377,16 +418,24 @@ class Backward {
   std::vector<ProjectionSums<T>> shares_;    // [task][state][step of the tile]
   std::vector<StateSums> totals_;            // [channel][state]
   std::vector<ChannelSums> channel_totals_;  // [channel]
+  std::vector<ProjectionSums<T>> begun_;     // what OverChannels has after this range
 };
 
-/// All arrays of all outputs, side by side: most of their time is the first touch of their memory.
-ReferenceOutputs empty_outputs(const Problem& problem) {
+constexpr char kChannelLetter = 'd';
+
+bool is_of_channels(const TensorSpec& output) {
+  return output.axes.find(kChannelLetter) != std::string::npos;
+}
+
+/// What the box has of outputs, of those of channels or of the others. All arrays side by side: most of their
+/// time is the first touch of their memory.
+ReferenceOutputs empty_outputs(const Problem& problem, const Box& box, bool of_channels) {
   ReferenceOutputs outputs;
   std::vector<ReferenceOutput*> all;
   for (const auto& tensor : problem.tensors()) {
-    if (tensor.role != Role::output) continue;
+    if (tensor.role != Role::output || is_of_channels(tensor) != of_channels) continue;
     ReferenceOutput& output = outputs[tensor.name];
-    output.shape = tensor.shape;
+    output.shape = part_of(tensor, box).shape;
     if (tensor.dtype == DType::c64) output.shape.push_back(2);
     all.push_back(&output);
   }
@@ -410,25 +459,51 @@ ReferenceOutputs empty_outputs(const Problem& problem) {
 }
 
 /// Bitwise the same for any number of threads.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
-  ReferenceOutputs outputs = empty_outputs(problem);
+template <class T>
+class BackwardByChannels : public ReferenceByChannels {
+ public:
+  BackwardByChannels(const Problem& problem, const TensorSet& inputs)
+      : problem_(problem), inputs_(inputs), over_channels_{empty_outputs(problem, {}, false)} {}
+
+  ReferenceOutputs compute(const IndexRange& channels, const std::atomic<bool>& stop) override {
+    ReferenceOutputs outputs = empty_outputs(problem_, {{kChannelLetter, channels}}, true);
+    Backward<T>(problem_, inputs_, channels, outputs, over_channels_, stop).run();
+    if (stop) throw Interrupted();
+    if (channels.end == SelectiveScan(problem_).dim) outputs.merge(over_channels_.outputs);
+    return outputs;
+  }
+
+ private:
+  const Problem& problem_;
+  const TensorSet& inputs_;
+  OverChannels<T> over_channels_;
+};
+
+std::unique_ptr<ReferenceByChannels> start_backward(const Problem& problem, const TensorSet& inputs) {
   if (SelectiveScan(problem).complex)
-    Backward<std::complex<double>>(problem, inputs, outputs, stop).run();
-  else
-    Backward<double>(problem, inputs, outputs, stop).run();
-  if (stop) throw Interrupted();
-  return outputs;
+    return std::make_unique<BackwardByChannels<std::complex<double>>>(problem, inputs);
+  return std::make_unique<BackwardByChannels<double>>(problem, inputs);
 }
 
-/// What is allocated beside the outputs at the peak: checkpoints, sums and each thread's tile.
-std::size_t working_bytes(const Problem& problem) {
+/// ChannelReference::cuts: the plan's slabs.
+std::vector<std::int64_t> backward_cuts(const Problem& problem) {
   const BackwardPlan plan{SelectiveScan(problem)};
-  return plan.shape.complex ? Backward<std::complex<double>>::working_bytes(plan, omp_get_max_threads())
-                            : Backward<double>::working_bytes(plan, omp_get_max_threads());
+  std::vector<std::int64_t> all;
+  for (std::int64_t slab = 0; slab < plan.shape.groups * plan.slabs; ++slab)
+    all.push_back(plan.task(0, slab, 0).first);
+  all.push_back(plan.shape.dim);
+  return all;
 }
 
-std::size_t bytes(const Problem& problem) {
-  return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return false; });
+/// Checkpoints, sums and each thread's tile beside the outputs.
+std::size_t bytes_of_backward(const Problem& problem, std::int64_t channels) {
+  const BackwardPlan plan{SelectiveScan(problem)};
+  const int threads = omp_get_max_threads();
+  const std::size_t working = plan.shape.complex
+                                  ? Backward<std::complex<double>>::working_bytes(plan, channels, threads)
+                                  : Backward<double>::working_bytes(plan, channels, threads);
+  const Box box{{kChannelLetter, {0, channels}}};
+  return working + output_bytes(problem, box, [](const TensorSpec&) { return false; });
 }
 
 /// dz has a bound for a y that was rounded to the dtype.
@@ -436,8 +511,12 @@ bool depends_on_dtype(const Problem& problem) {
   return SelectiveScan(problem).has_z && problem.dtype() != DType::f32;
 }
 
-const ReferenceRegistration registration(
-    {.op = "selective_scan_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = depends_on_dtype});
+const ReferenceRegistration backward_registration({.op = "selective_scan_bwd",
+                                                   .by_channels = ChannelReference{.letter = kChannelLetter,
+                                                                                   .cuts = backward_cuts,
+                                                                                   .bytes = bytes_of_backward,
+                                                                                   .start = start_backward},
+                                                   .depends_on_dtype = depends_on_dtype});
 
 }  // namespace
 }  // namespace ssmbench

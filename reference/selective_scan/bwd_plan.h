@@ -14,9 +14,8 @@ namespace ssmbench::scan_bwd {
 struct BackwardPlan {
   /// Channels [first, last) of group `group` of one batch: what one thread does, one channel after the other.
   struct Task {
-    std::int64_t index;           ///< in the wave
-    std::int64_t batch, in_wave;  ///< the batch, and the same counted from the wave's first
-    std::int64_t group, first, last;
+    std::int64_t index;  ///< in the wave
+    std::int64_t batch, group, first, last;
   };
 
   SelectiveScan shape;
@@ -37,15 +36,22 @@ struct BackwardPlan {
         two_samples(methods()[static_cast<std::size_t>(scan.method)].two_samples()) {}
 
   bool is_zoh() const { return shape.method == MethodId::zoh; }
-  std::int64_t tasks(std::int64_t batches) const { return batches * shape.groups * slabs; }
-  Task task(std::int64_t first_batch, std::int64_t index) const {
-    const std::int64_t group = index / slabs % shape.groups;
+  /// Slab `of_all` of all groups' in a batch.
+  Task task(std::int64_t batch, std::int64_t of_all, std::int64_t index) const {
+    const std::int64_t group = of_all / slabs;
     const std::int64_t first = group * shape.channels_per_group();
-    const std::int64_t begin = first + index % slabs * slab;
-    const std::int64_t in_wave = index / (slabs * shape.groups);
-    return {index,   first_batch + in_wave,
-            in_wave, group,
-            begin,   std::min(begin + slab, first + shape.channels_per_group())};
+    const std::int64_t begin = first + of_all % slabs * slab;
+    return {index, batch, group, begin, std::min(begin + slab, first + shape.channels_per_group())};
+  }
+  /// That a channel belongs to, of all groups'.
+  std::int64_t slab_of(std::int64_t channel) const {
+    return channel / shape.channels_per_group() * slabs + channel % shape.channels_per_group() / slab;
+  }
+  /// That a range of so many channels may have.
+  std::int64_t most_slabs(std::int64_t channels) const {
+    const std::int64_t all = shape.groups * slabs;
+    if (channels == shape.dim) return all;
+    return std::min(all, ceil_div(channels, slab) + ceil_div(channels, shape.channels_per_group()));
   }
   std::int64_t steps_in(std::int64_t of_tile) const { return std::min(tile, shape.seqlen - of_tile * tile); }
 
@@ -59,7 +65,7 @@ struct BackwardPlan {
   /// The slabs' shares of dB and dC are added up as their channels come, each slab's into its own; so at most
   /// so many slabs per group.
   static constexpr std::int64_t kSlabChannels = 16;
-  static constexpr std::int64_t kMostSlabs = 32;
+  static constexpr std::int64_t kMostSlabs = 128;
   /// Batches are done together while there are fewer tasks than this; more than the cores of any machine.
   static constexpr std::int64_t kTasks = 64;
 

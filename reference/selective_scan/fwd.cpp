@@ -36,31 +36,48 @@ void store(ReferenceOutput& to, std::int64_t at, std::complex<double> value, dou
   store(to, 2 * at + 1, value.imag(), error);
 }
 
-/// The scan of one problem, S = double or std::complex<double>; run(block) does kBlockChannels channels of
-/// one (batch, group).
+/// ChannelReference::cuts: blocks of kBlockChannels channels of a group.
+std::vector<std::int64_t> forward_cuts(const Problem& problem) {
+  const SelectiveScan shape(problem);
+  if (shape.dense) return {0, shape.dim};  // all at once
+  std::vector<std::int64_t> all;
+  for (std::int64_t group = 0; group < shape.groups; ++group)
+    for (std::int64_t first = 0; first < shape.channels_per_group(); first += kBlockChannels)
+      all.push_back(group * shape.channels_per_group() + first);
+  all.push_back(shape.dim);
+  return all;
+}
+
+/// The scan of one problem, S = double or std::complex<double>; run(block) does a block of channels. Outputs
+/// are those of `channels`.
 template <class S>
 class Scan {
  public:
-  Scan(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& last_state)
+  Scan(const Problem& problem, const TensorSet& inputs, const IndexRange& channels, ReferenceOutput& out,
+       ReferenceOutput& last_state)
       : shape_(problem),
         sequences_(scan_sequences(problem, inputs)),
         inputs_(inputs),
+        channels_(channels),
         out_(out),
-        last_state_(last_state) {}
+        last_state_(last_state) {
+    for (const std::int64_t cut : forward_cuts(problem))
+      if (cut >= channels.begin && cut < channels.end) firsts_.push_back(cut);
+  }
 
-  std::int64_t blocks() const { return std::ssize(sequences_) * shape_.groups * blocks_per_group(); }
+  std::int64_t blocks() const { return std::ssize(sequences_) * std::ssize(firsts_); }
 
   void run(std::int64_t block, const std::atomic<bool>& stop) {
-    const std::int64_t index = block / (shape_.groups * blocks_per_group());
+    const std::int64_t index = block / std::ssize(firsts_);
     const ScanSequence& sequence = sequences_[static_cast<std::size_t>(index)];
-    const std::int64_t group = block / blocks_per_group() % shape_.groups;
-    const std::int64_t first = block % blocks_per_group() * kBlockChannels;
+    const std::int64_t first = firsts_[static_cast<std::size_t>(block % std::ssize(firsts_))];
+    const std::int64_t group = first / shape_.channels_per_group();
     Block place{.batch = sequence.batch,
                 .index = index,
                 .begin = sequence.begin,
                 .group = group,
-                .first_channel = group * shape_.channels_per_group() + first,
-                .channels = std::min(kBlockChannels, shape_.channels_per_group() - first)};
+                .first_channel = first,
+                .channels = std::min(kBlockChannels, (group + 1) * shape_.channels_per_group() - first)};
 
     std::vector<ScanState<S>> states(shape_.dstate);
     std::vector<S> A(shape_.dstate * kBlockChannels);
@@ -130,10 +147,6 @@ class Scan {
     bool variable_;
     std::int64_t dstate_;
   };
-
-  std::int64_t blocks_per_group() const {
-    return (shape_.channels_per_group() + kBlockChannels - 1) / kBlockChannels;
-  }
 
   const float* floats(const char* name) const {
     const TensorView* view = inputs_.find(name);
@@ -231,7 +244,8 @@ class Scan {
               scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at], tile.y_response[at]},
                           roundings, skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
           const std::int64_t element =
-              (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
+              (place.batch * channels_.count() + channel - channels_.begin) * shape_.seqlen + start +
+              at / kBlockChannels;
           store(out_, element, out.value, out.error);
           if (!out_.decay_response.empty()) out_.decay_response[element] = static_cast<float>(out.response);
         });
@@ -240,7 +254,8 @@ class Scan {
   void store_states(const Block& place, const std::vector<ScanState<S>>& states) {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-        const std::int64_t element = (place.index * shape_.dim + place.first_channel + c) * shape_.dstate + n;
+        const std::int64_t channel = place.first_channel + c - channels_.begin;
+        const std::int64_t element = (place.index * channels_.count() + channel) * shape_.dstate + n;
         store(last_state_, element, states[n].h[c], states[n].bound(c));
       }
     }
@@ -249,14 +264,16 @@ class Scan {
   SelectiveScan shape_;
   std::vector<ScanSequence> sequences_;
   const TensorSet& inputs_;
+  IndexRange channels_;
+  std::vector<std::int64_t> firsts_;  // of the blocks
   ReferenceOutput& out_;
   ReferenceOutput& last_state_;
 };
 
 template <class S>
-void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out,
-              ReferenceOutput& last_state, const std::atomic<bool>& stop) {
-  Scan<S> scan(problem, inputs, out, last_state);
+void scan_all(const Problem& problem, const TensorSet& inputs, const IndexRange& channels,
+              ReferenceOutput& out, ReferenceOutput& last_state, const std::atomic<bool>& stop) {
+  Scan<S> scan(problem, inputs, channels, out, last_state);
   const std::int64_t blocks = scan.blocks();
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t block = 0; block < blocks; ++block)
@@ -264,29 +281,51 @@ void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& 
   if (stop) throw Interrupted();
 }
 
+bool has_response(const SelectiveScan& shape) {
+  return shape.batch * shape.dim * shape.seqlen <= kMostResponses;
+}
+
 /// Sequential in time, threads over blocks of channels, SIMD lanes over the channels of a block.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
-  const SelectiveScan shape(problem);
-  if (shape.dense) return selective_scan_dense_reference(problem, inputs, stop);
-  Shape state_shape{PackedSequences(problem).count, shape.dim, shape.dstate};
-  if (shape.complex) state_shape.push_back(2);
-  ReferenceOutputs outputs;
-  auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
-  auto& last_state = outputs["last_state"] = empty_output(state_shape);
-  // For out alone: the states of a channel share the errors of few Δ, which would pass for one of the decays.
-  if (element_count(out.shape) <= kMostResponses) out.decay_response.resize(out.expected.size());
-  const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
-  scan(problem, inputs, out, last_state, stop);
-  return outputs;
+class ForwardByChannels : public ReferenceByChannels {
+ public:
+  ForwardByChannels(const Problem& problem, const TensorSet& inputs) : problem_(problem), inputs_(inputs) {}
+
+  ReferenceOutputs compute(const IndexRange& channels, const std::atomic<bool>& stop) override {
+    const SelectiveScan shape(problem_);
+    if (shape.dense) return selective_scan_dense_reference(problem_, inputs_, stop);
+    Shape state_shape{PackedSequences(problem_).count, channels.count(), shape.dstate};
+    if (shape.complex) state_shape.push_back(2);
+    ReferenceOutputs outputs;
+    auto& out = outputs["out"] = empty_output({shape.batch, channels.count(), shape.seqlen});
+    auto& last_state = outputs["last_state"] = empty_output(state_shape);
+    // For out alone: the states of a channel share the errors of few Δ, which would pass for one of the
+    // decays.
+    if (has_response(shape)) out.decay_response.resize(out.expected.size());
+    const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
+    scan(problem_, inputs_, channels, out, last_state, stop);
+    return outputs;
+  }
+
+ private:
+  const Problem& problem_;
+  const TensorSet& inputs_;
+};
+
+std::size_t bytes_of_forward(const Problem& problem, std::int64_t channels) {
+  const auto is_out = [](const TensorSpec& output) { return output.name == "out"; };
+  const auto none = [](const TensorSpec&) { return false; };
+  return output_bytes(problem, {{'d', {0, channels}}},
+                      has_response(SelectiveScan(problem)) ? +is_out : +none);
 }
 
-std::size_t bytes(const Problem& problem) {
-  return output_bytes(problem, [](const TensorSpec& output) {
-    return output.name == "out" && element_count(output.shape) <= kMostResponses;
-  });
+std::unique_ptr<ReferenceByChannels> start_forward(const Problem& problem, const TensorSet& inputs) {
+  return std::make_unique<ForwardByChannels>(problem, inputs);
 }
 
-const ReferenceRegistration registration({.op = "selective_scan_fwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration forward_registration(
+    {.op = "selective_scan_fwd",
+     .by_channels = ChannelReference{
+         .letter = 'd', .cuts = forward_cuts, .bytes = bytes_of_forward, .start = start_forward}});
 
 }  // namespace
 }  // namespace ssmbench

@@ -2,20 +2,11 @@
 #include <limits>
 
 #include "reference/common/discretization.h"
+#include "reference/common/discretization_derivative.h"
 #include "reference/common/rounded.h"
 #include "reference/selective_scan/tile.h"
 
 namespace ssmbench {
-namespace {
-
-double real_part(double value) {
-  return value;
-}
-double real_part(std::complex<double> value) {
-  return value.real();
-}
-
-}  // namespace
 
 // The error bound is the one of tile_zoh.cpp with the method's own errors of Ā, c and c' in place of
 // zoh's:

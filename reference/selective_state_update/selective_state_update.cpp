@@ -34,8 +34,6 @@
 namespace ssmbench {
 namespace {
 
-constexpr auto kNoBound = std::numeric_limits<float>::infinity();
-
 /// Slots that rows of the batch start from and are stored into, −1 where there is none.
 class Slots {
  public:

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace ssmbench {
 namespace {
 
-constexpr auto kNoBound = std::numeric_limits<float>::infinity();
 constexpr double kRoundingsOfScale = 3;  // Q/a, its inverse, and room for their being first-order
 constexpr double kRoundingsOfQuotient = 4;
 constexpr double kCoarsestRoundoff = 0x1p-7;  // twice that of bf16

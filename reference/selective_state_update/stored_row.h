@@ -2,12 +2,16 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "model/dtype.h"
 #include "ops/selective_state_update/selective_state_update.h"
 #include "reference/selective_state_update/recurrence.h"
 
 namespace ssmbench {
+
+/// Of what nothing can be asked.
+inline constexpr auto kNoBound = std::numeric_limits<float>::infinity();
 
 /// How a row is stored in units of a scale.
 struct ScaledRow {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "reference/common/rounded.h"
@@ -56,14 +57,29 @@ inline SsdRead read(const SsdContraction& sums, std::int64_t t, std::int64_t i, 
           operand_bound(variance, sum)};
 }
 
-/// All outputs of a problem, zeros. They are large: the system's clearing of pages is spread over threads.
-inline ReferenceOutputs empty_ssd_outputs(const Problem& problem) {
+/// ChannelReference::cuts: any head.
+inline std::vector<std::int64_t> ssd_cuts(const Problem& problem) {
+  std::vector<std::int64_t> cuts(static_cast<std::size_t>(SsdChunkScan(problem).nheads) + 1);
+  std::iota(cuts.begin(), cuts.end(), std::int64_t{0});
+  return cuts;
+}
+
+/// The box of a range of heads.
+inline Box ssd_heads(const IndexRange& heads) {
+  return {{'h', heads}};
+}
+
+/// What the box has of all outputs that are `wanted`, zeros. They are large: the system's clearing of pages
+/// is spread over threads.
+inline ReferenceOutputs empty_ssd_outputs(
+    const Problem& problem, const Box& box = {},
+    bool (*wanted)(const TensorSpec& output) = [](const TensorSpec&) { return true; }) {
   ReferenceOutputs outputs;
   for (const auto& tensor : problem.tensors()) {
-    if (tensor.role != Role::output) continue;
+    if (tensor.role != Role::output || !wanted(tensor)) continue;
     ReferenceOutput& output = outputs[tensor.name];
-    const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-    output.shape = tensor.shape;
+    output.shape = part_of(tensor, box).shape;
+    const auto count = static_cast<std::size_t>(element_count(output.shape));
     output.expected.reserve(count);  // here, where what it throws can be caught
     output.bound.reserve(count);
     output.operand_bound.reserve(count);

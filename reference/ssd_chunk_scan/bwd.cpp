@@ -18,8 +18,10 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/errors.h"
 #include "reference/common/activations.h"
@@ -58,14 +60,69 @@ struct HeadSums {
   std::vector<Sum<double>> dD;
 };
 
+/// In time, which gives dC, or against it, which gives dB.
+enum class Direction { in_time, against };
+
+/// dB and dC, which heads of a group are added to in their order, whichever threads have them: span by span
+/// of their steps, so that no thread holds the sums of more than one span. The heads of a group go through
+/// time one behind the other. Heads have to be begun in order.
+class Projections {
+ public:
+  /// `outputs`: dB and dC, whose operand_bound holds deviations until the end.
+  Projections(const SsdChunkScan& scan, const IndexRange& heads, ReferenceOutputs& outputs)
+      : scan_(scan),
+        heads_(heads),
+        dB_(outputs.at("dB")),
+        dC_(outputs.at("dC")),
+        done_(static_cast<std::size_t>(2 * scan.batch * heads.count())) {}
+
+  /// Adds the next `steps` steps of a head, from step t on in the direction, once the head before has added
+  /// them. `sums` has them in that order.
+  void add(Direction direction, std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t steps,
+           const ProjectionSums& sums, const std::atomic<bool>& stop) {
+    std::atomic<std::int64_t>& done = done_of(direction, batch, head);
+    const bool is_first = head == heads_.begin || head % scan_.heads_per_group() == 0;
+    while (!is_first && done_of(direction, batch, head - 1) < done + steps && !stop)
+      std::this_thread::yield();
+    const std::int64_t group = head / scan_.heads_per_group();
+    ReferenceOutput& to = direction == Direction::in_time ? dC_ : dB_;
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const std::int64_t step = direction == Direction::in_time ? t + i : t - i;
+      const std::int64_t first = ((batch * scan_.seqlen + step) * scan_.groups + group) * scan_.dstate;
+      for (std::int64_t n = 0; n < scan_.dstate; ++n) {
+        const std::int64_t from = i * scan_.dstate + n;
+        to.expected[first + n] += sums.value[from];
+        to.bound[first + n] += sums.error[from];
+        add_variance(to.operand_bound[first + n], sums.variance[from]);
+      }
+    }
+    done += steps;
+  }
+
+ private:
+  /// Steps that a head has added.
+  std::atomic<std::int64_t>& done_of(Direction direction, std::int64_t batch, std::int64_t head) {
+    const std::int64_t pass = 2 * batch + (direction == Direction::in_time ? 0 : 1);
+    return done_[static_cast<std::size_t>(pass * heads_.count() + head - heads_.begin)];
+  }
+
+  const SsdChunkScan& scan_;
+  IndexRange heads_;
+  ReferenceOutput &dB_, &dC_;
+  std::vector<std::atomic<std::int64_t>> done_;
+};
+
+/// One head of one batch after the other. `outputs` are those of `heads`, and `sums` too, [batch][head].
 class Backward {
  public:
-  Backward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs,
-           std::vector<HeadSums>& heads)
+  Backward(const Problem& problem, const TensorSet& inputs, const IndexRange& heads,
+           ReferenceOutputs& outputs, std::vector<HeadSums>& sums, Projections& projections)
       : scan_(problem),
         inputs_(inputs),
-        outputs_(outputs),
         heads_(heads),
+        outputs_(outputs),
+        sums_(sums),
+        projections_(projections),
         over_states_(roundings_of_sum(scan_.dstate)),
         over_headdims_(roundings_of_sum(scan_.headdim)),
         least_operand_(least_operand(problem.dtype())),
@@ -87,40 +144,30 @@ class Backward {
         exact_(1, scan_.headdim),
         B_(kSsdTileSteps, scan_.dstate),
         C_(kSsdTileSteps, scan_.dstate),
-        dB_(scan_.seqlen * scan_.dstate),
-        dC_(scan_.seqlen * scan_.dstate) {}
+        span_(std::min(scan_.seqlen, kSpan) * scan_.dstate) {}
 
-  /// Heads [first, last) of one group.
-  void run(std::int64_t batch, std::int64_t first, std::int64_t last, const std::atomic<bool>& stop) {
-    dB_.clear();
-    dC_.clear();
+  void run(std::int64_t batch, std::int64_t head, const std::atomic<bool>& stop) {
     batch_ = batch;
-    for (head_ = first; head_ < last && !stop; ++head_) {
-      group_ = head_ / scan_.heads_per_group();
-      steps_ = ssd_steps(scan_, inputs_, {batch_ * scan_.seqlen, scan_.seqlen}, head_);
-      HeadSums& sums = heads_[batch_ * scan_.nheads + head_];
-      sums.dD.resize(scan_.headdim);
-      go_forward(sums, stop);
-      go_back(sums, stop);
-    }
+    head_ = head;
+    group_ = head / scan_.heads_per_group();
+    steps_ = ssd_steps(scan_, inputs_, {batch * scan_.seqlen, scan_.seqlen}, head);
+    HeadSums& sums = sums_[batch * heads_.count() + head - heads_.begin];
+    sums.dD.resize(scan_.headdim);
+    go_forward(sums, stop);
+    go_back(sums, stop);
   }
 
-  /// Adds what run() has summed to dB and dC, whose operand_bound holds deviations until the end.
-  void add_projections() {
-    for (const auto& [name, sums] : {std::pair{"dB", &dB_}, std::pair{"dC", &dC_}}) {
-      ReferenceOutput& to = outputs_.at(name);
-      for (std::int64_t t = 0; t < scan_.seqlen; ++t)
-        for (std::int64_t n = 0; n < scan_.dstate; ++n) {
-          const std::int64_t at = projection_at(t) + n;
-          const std::int64_t from = t * scan_.dstate + n;
-          to.expected[at] += sums->value[from];
-          to.bound[at] += sums->error[from];
-          add_variance(to.operand_bound[at], sums->variance[from]);
-        }
-    }
+  /// That one allocates, but for what a tile has.
+  static std::size_t bytes(const SsdChunkScan& scan) {
+    const auto of_step = sizeof(SsdStep) + sizeof(StateSize) + sizeof(Dot) + sizeof(double);
+    const auto of_element = 2 * sizeof(double) + sizeof(float);  // of span_
+    return static_cast<std::size_t>(scan.seqlen) * of_step +
+           static_cast<std::size_t>(std::min(scan.seqlen, kSpan) * scan.dstate) * of_element;
   }
 
  private:
+  /// Steps that a head adds to dB or dC at a time: as long as others can be late without being waited for.
+  static constexpr std::int64_t kSpan = 4096;
   /// Σ of fourth powers of the elements and of their terms, and the relative error of what is read.
   struct StateSize {
     double fourths = 0, fourths_of_terms = 0, relative_error = 0;
@@ -130,6 +177,10 @@ class Backward {
   std::int64_t state_at() const { return (batch_ * scan_.nheads + head_) * scan_.headdim * scan_.dstate; }
   std::int64_t row_at(std::int64_t t) const {
     return ((batch_ * scan_.seqlen + t) * scan_.nheads + head_) * scan_.headdim;
+  }
+  /// Step t of this head in an output (B, L, H) of the heads at hand.
+  std::int64_t output_at(std::int64_t t) const {
+    return (batch_ * scan_.seqlen + t) * heads_.count() + head_ - heads_.begin;
   }
   std::int64_t projection_at(std::int64_t t) const {
     return ((batch_ * scan_.seqlen + t) * scan_.groups + group_) * scan_.dstate;
@@ -199,6 +250,7 @@ class Backward {
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) take_forward(start + i, i, sums);
       start = t;
+      end_tile(Direction::in_time, t == scan_.seqlen, t - 1, stop);
     }
     const Dot of_final_states = final_dot();
     w_ = of_final_states.value;
@@ -206,12 +258,21 @@ class Backward {
     of_chunk_ = 0;
   }
 
+  /// Ends the span too, where it has no room for another tile; `t` is the last step of both.
+  void end_tile(Direction direction, bool is_last, std::int64_t t, const std::atomic<bool>& stop) {
+    if (!is_last && span_steps_ + kSsdTileSteps <= kSpan) return;
+    const std::int64_t back = span_steps_ - 1;
+    projections_.add(direction, batch_, head_, direction == Direction::in_time ? t - back : t + back,
+                     span_steps_, span_, stop);
+    span_steps_ = 0;
+  }
+
   /// What the forward pass gives at step t, the tile's step `from`.
   void take_forward(std::int64_t t, std::int64_t from, HeadSums& sums) {
     const double* x = x_.row(from);
     const double* dy = dy_.row(from);
     const double* dy_error = dy_error_.row(from);
-    add_projection(dC_, t, from, dy, dy_error);
+    take_projection(from, dy, dy_error);
     alpha_[t] = dot(from, dy, dy_error);
     before_[t + 1] = size_of_state(from);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
@@ -260,10 +321,10 @@ class Backward {
     return sum;
   }
 
-  /// Adds what is read over head dims, with factors that have errors of their own: relative ones, and those
-  /// of tiny factors, of which underflow may leave nothing, at the largest that a state has been.
-  void add_projection(ProjectionSums& to, std::int64_t t, std::int64_t from, const double* factor,
-                      const double* factor_error) {
+  /// Takes what is read over head dims for the span's next step, with factors that have errors of their own:
+  /// relative ones, and those of tiny factors, of which underflow may leave nothing, at the largest that a
+  /// state has been.
+  void take_projection(std::int64_t from, const double* factor, const double* factor_error) {
     constexpr double kTiny = 0x1p-80;
     const SsdUnderflow& largest = pass_.underflow();
     double relative = 0;
@@ -276,11 +337,12 @@ class Backward {
     const double more = relative + std::sqrt(static_cast<double>(scan_.heads_per_group()));
     for (std::int64_t n = 0; n < scan_.dstate; ++n) {
       const SsdRead term = read(pass_.of_headdims(), from, n, over_headdims_);
-      const std::int64_t at = t * scan_.dstate + n;
-      to.value[at] += term.value;
-      to.error[at] += static_cast<float>(term.error + more * term.magnitude + of_tiny * largest.column(n));
-      to.variance[at] += term.variance;
+      const std::int64_t at = span_steps_ * scan_.dstate + n;
+      span_.value[at] = term.value;
+      span_.error[at] = static_cast<float>(term.error + more * term.magnitude + of_tiny * largest.column(n));
+      span_.variance[at] = term.variance;
     }
+    ++span_steps_;
   }
 
   /// y may have been saved by the forward kernel in the io dtype: a rounding like those of operands, which
@@ -295,7 +357,7 @@ class Backward {
       const double factor = std::abs(dout * slope);
       const double of_slope = std::abs(dout) * (z_slope_error_.row(from)[p] + 2 * std::abs(slope));
       const double underflow = kUnderflowError * (std::abs(y.value) + std::abs(slope));
-      store(dz, row_at(t) + p, dout * y.value * slope,
+      store(dz, output_at(t) * scan_.headdim + p, dout * y.value * slope,
             factor * y.error + std::abs(y.value) * of_slope + underflow, factor * y.operand_error);
     }
   }
@@ -323,6 +385,7 @@ class Backward {
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) take_backward(start - i, i, sums);
       start = t;
+      end_tile(Direction::against, t < 0, t + 1, stop);
     }
     if (scan_.has_initial_states) store_dinitial_states();
   }
@@ -332,7 +395,7 @@ class Backward {
 
   /// What the pass against time gives at step t, the tile's step `from`.
   void take_backward(std::int64_t t, std::int64_t from, HeadSums& sums) {
-    add_projection(dB_, t, from, v_.row(from), v_error_.row(from));
+    take_projection(from, v_.row(from), v_error_.row(from));
     store_dx(t, from);
     store_ddt(t, from, sums);
   }
@@ -348,7 +411,7 @@ class Backward {
       const double error = std::abs(delta.value) * (of_v.error + 2 * std::abs(of_v.value)) +
                            delta.error * std::abs(of_v.value) + std::abs(skip) * dy_error_.row(from)[p] +
                            over_states_ * std::abs(direct);
-      store(dx, row_at(t) + p, delta.value * of_v.value + direct, error,
+      store(dx, output_at(t) * scan_.headdim + p, delta.value * of_v.value + direct, error,
             std::abs(delta.value) * of_v.operand_error);
     }
   }
@@ -401,8 +464,7 @@ class Backward {
     const double of_dt = value * step.slope.value;
     double dt_error = slope * (error + std::abs(value)) + std::abs(value) * step.slope.error;
     if (step.slope_may_jump) dt_error = std::numeric_limits<double>::infinity();
-    store(outputs_.at("ddt"), (batch_ * scan_.seqlen + t) * scan_.nheads + head_, of_dt, dt_error,
-          slope * operand_error);
+    store(outputs_.at("ddt"), output_at(t), of_dt, dt_error, slope * operand_error);
     if (step.slope_may_jump) dt_error = std::abs(value) / unit_roundoff(DType::f32);
     // The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
     const double alike = weight_over_time(2 / (1 - std::min(step.decay, 1 - 1e-9)), scan_.seqlen);
@@ -415,17 +477,21 @@ class Backward {
   void store_dinitial_states() {
     pass_.decay(steps_[0].decay, steps_[0].decay_error, steps_[0].cumulative_error);
     const double roundings = 2 + std::sqrt(static_cast<double>(kLongestChunk));
+    const std::int64_t first =
+        (batch_ * heads_.count() + head_ - heads_.begin) * scan_.headdim * scan_.dstate;
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       for (std::int64_t n = 0; n < scan_.dstate; ++n)
-        store(outputs_.at("dinitial_states"), state_at() + p * scan_.dstate + n, pass_.state(p, n),
+        store(outputs_.at("dinitial_states"), first + p * scan_.dstate + n, pass_.state(p, n),
               pass_.error(p, n) + roundings * pass_.magnitude(p, n),
               operand_bound(pass_.variance(n), pass_.state(p, n)));
   }
 
   SsdChunkScan scan_;
   const TensorSet& inputs_;
+  IndexRange heads_;
   ReferenceOutputs& outputs_;
-  std::vector<HeadSums>& heads_;
+  std::vector<HeadSums>& sums_;
+  Projections& projections_;
   std::int64_t batch_ = 0, head_ = 0, group_ = 0;
   std::vector<SsdStep> steps_;
   double over_states_, over_headdims_;  // roundings of sums
@@ -440,21 +506,22 @@ class Backward {
   // The tile's steps, [step][head dim]
   PaddedRows<double> x_, v_, v_error_, dout_, z_, z_exp_, dy_, dy_error_, product_error_, z_slope_,
       z_slope_error_;
-  PaddedRows<double> exact_;  // no errors, a row
-  PaddedRows<double> B_, C_;  // [step][state]
-  ProjectionSums dB_, dC_;
+  PaddedRows<double> exact_;     // no errors, a row
+  PaddedRows<double> B_, C_;     // [step][state]
+  ProjectionSums span_;          // of dB or dC, [step][state]
+  std::int64_t span_steps_ = 0;  // that it has
 };
 
-/// Sums over batches, in order.
-void store_head_sums(const SsdChunkScan& scan, const std::vector<HeadSums>& heads,
+/// Sums over batches, in order, of `heads` heads.
+void store_head_sums(const SsdChunkScan& scan, std::int64_t heads, const std::vector<HeadSums>& sums,
                      ReferenceOutputs& outputs) {
   const std::int64_t steps = scan.batch * scan.seqlen;
-  for (std::int64_t h = 0; h < scan.nheads; ++h) {
+  for (std::int64_t h = 0; h < heads; ++h) {
     TimeSum dA;
     TimeSum ddt_bias;
     std::vector<Sum<double>> dD(scan.headdim);
     for (std::int64_t b = 0; b < scan.batch; ++b) {
-      const HeadSums& of_batch = heads[b * scan.nheads + h];
+      const HeadSums& of_batch = sums[b * heads + h];
       dA.add(of_batch.dA);
       ddt_bias.add(of_batch.ddt_bias);
       for (std::int64_t p = 0; p < scan.headdim; ++p) dD[p].add(of_batch.dD[p]);
@@ -474,14 +541,11 @@ void store_head_sums(const SsdChunkScan& scan, const std::vector<HeadSums>& head
   }
 }
 
-/// Slabs that the heads of each group are cut into: a task for every batch, group and slab.
-std::int64_t slabs_of(const SsdChunkScan& scan) {
-  return std::clamp<std::int64_t>(kGradientTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
-}
-
 /// What a NaN reaches depends on the chunks of an implementation, since differences and sums over a chunk carry
 /// it against the direction of time. So nothing is said of a batch that has one, nor of sums over batches.
-void leave_out_nan(std::int64_t batches, ReferenceOutputs& outputs) {
+/// `found`: the batches, those of heads before among them.
+void leave_out_nan(std::vector<char>& found, ReferenceOutputs& outputs) {
+  const auto batches = std::ssize(found);
   const auto is_sum = [](const std::string& name) {
     return name == "dA" || name == "dD" || name == "ddt_bias";
   };
@@ -489,8 +553,7 @@ void leave_out_nan(std::int64_t batches, ReferenceOutputs& outputs) {
     std::fill_n(output.bound.begin() + static_cast<std::ptrdiff_t>(first), count,
                 std::numeric_limits<float>::infinity());
   };
-  bool any = false;
-#pragma omp parallel for schedule(dynamic) reduction(|| : any)
+#pragma omp parallel for schedule(dynamic)
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     const auto has_nan = [&](const auto& named) {
       const std::size_t count = named.second.expected.size() / static_cast<std::size_t>(batches);
@@ -498,66 +561,89 @@ void leave_out_nan(std::int64_t batches, ReferenceOutputs& outputs) {
       return !is_sum(named.first) && std::any_of(first, first + static_cast<std::ptrdiff_t>(count),
                                                  [](double value) { return std::isnan(value); });
     };
-    if (!std::ranges::any_of(outputs, has_nan)) continue;
-    any = true;
+    if (std::ranges::any_of(outputs, has_nan)) found[batch] = 1;
+    if (found[batch] == 0) continue;
     for (auto& [name, output] : outputs) {
       const std::size_t count = output.bound.size() / static_cast<std::size_t>(batches);
       if (!is_sum(name)) leave_out(output, static_cast<std::size_t>(batch) * count, count);
     }
   }
-  if (!any) return;
+  if (std::ranges::find(found, 1) == found.end()) return;
   for (auto& [name, output] : outputs)
     if (is_sum(name)) leave_out(output, 0, output.bound.size());
 }
 
+bool is_of_heads(const TensorSpec& output) {
+  return output.axes.find('h') != std::string::npos;
+}
+
 /// The adjoint of the sequential recurrence.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
-  const SsdChunkScan scan(problem);
-  ReferenceOutputs outputs = empty_ssd_outputs(problem);
-  std::vector<HeadSums> heads(scan.batch * scan.nheads);
-  const std::int64_t slabs = slabs_of(scan);
-  const std::int64_t slab = (scan.heads_per_group() + slabs - 1) / slabs;
+class BackwardByHeads : public ReferenceByChannels {
+ public:
+  BackwardByHeads(const Problem& problem, const TensorSet& inputs)
+      : problem_(problem),
+        inputs_(inputs),
+        scan_(problem),
+        over_heads_(
+            empty_ssd_outputs(problem, {}, [](const TensorSpec& output) { return !is_of_heads(output); })),
+        nan_(static_cast<std::size_t>(scan_.batch)) {}
+
+  ReferenceOutputs compute(const IndexRange& heads, const std::atomic<bool>& stop) override {
+    ReferenceOutputs outputs = empty_ssd_outputs(problem_, ssd_heads(heads), is_of_heads);
+    std::vector<HeadSums> sums(scan_.batch * heads.count());
+    Projections projections(scan_, heads, over_heads_);
 #pragma omp parallel
-  {
-    Backward backward(problem, inputs, outputs, heads);
-#pragma omp for ordered schedule(dynamic)
-    for (std::int64_t task = 0; task < scan.batch * scan.groups * slabs; ++task) {
-      const std::int64_t group = task / slabs % scan.groups;
-      const std::int64_t end = (group + 1) * scan.heads_per_group();
-      const std::int64_t first = std::min(end, group * scan.heads_per_group() + task % slabs * slab);
-      if (!stop) backward.run(task / (slabs * scan.groups), first, std::min(end, first + slab), stop);
-#pragma omp ordered
-      if (first < end) backward.add_projections();
+    {
+      Backward backward(problem_, inputs_, heads, outputs, sums, projections);
+#pragma omp for schedule(monotonic : dynamic)
+      for (std::int64_t task = 0; task < scan_.batch * heads.count(); ++task)
+        if (!stop) backward.run(task / heads.count(), heads.begin + task % heads.count(), stop);
     }
-  }
-  if (stop) throw Interrupted();
-  for (const char* name : {"dB", "dC"}) {
-    ReferenceOutput& output = outputs.at(name);
-    for (std::size_t i = 0; i < output.expected.size(); ++i) {
-      const double deviation = output.operand_bound[i];
-      output.operand_bound[i] = static_cast<float>(operand_bound(deviation * deviation, output.expected[i]));
+    if (stop) throw Interrupted();
+    store_head_sums(scan_, heads.count(), sums, outputs);
+    if (heads.end == scan_.nheads) {
+      finish_projections();
+      outputs.merge(over_heads_);
     }
+    leave_out_nan(nan_, outputs);
+    return outputs;
   }
-  store_head_sums(scan, heads, outputs);
-  leave_out_nan(scan.batch, outputs);
-  return outputs;
-}
 
-/// What is allocated beside the outputs at the peak.
-std::size_t working_bytes(const Problem& problem) {
+ private:
+  /// Makes bounds of what are deviations so far.
+  void finish_projections() {
+    for (auto& [name, output] : over_heads_)
+      for (std::size_t i = 0; i < output.expected.size(); ++i) {
+        const double deviation = output.operand_bound[i];
+        output.operand_bound[i] =
+            static_cast<float>(operand_bound(deviation * deviation, output.expected[i]));
+      }
+  }
+
+  const Problem& problem_;
+  const TensorSet& inputs_;
+  SsdChunkScan scan_;
+  ReferenceOutputs over_heads_;  // dB and dC, so far
+  std::vector<char> nan_;        // whether a batch has one, so far
+};
+
+std::size_t bytes_of_backward(const Problem& problem, std::int64_t heads) {
   const SsdChunkScan scan(problem);
-  const std::int64_t threads =
-      std::min<std::int64_t>(omp_get_max_threads(), scan.batch * scan.groups * slabs_of(scan));
-  const auto of_element = 2 * (2 * sizeof(double) + sizeof(float));  // of dB and dC
-  return static_cast<std::size_t>(threads * scan.seqlen * scan.dstate) * of_element;
+  const std::int64_t threads = std::min<std::int64_t>(omp_get_max_threads(), scan.batch * heads);
+  return static_cast<std::size_t>(threads) * Backward::bytes(scan) +
+         output_bytes(problem, ssd_heads({0, heads}), [](const TensorSpec&) { return true; });
 }
 
-std::size_t bytes(const Problem& problem) {
-  return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return true; });
+std::unique_ptr<ReferenceByChannels> start_backward(const Problem& problem, const TensorSet& inputs) {
+  return std::make_unique<BackwardByHeads>(problem, inputs);
 }
 
-const ReferenceRegistration registration(
-    {.op = "ssd_chunk_scan_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
+const ReferenceRegistration backward_registration({.op = "ssd_chunk_scan_bwd",
+                                                   .by_channels = ChannelReference{.letter = 'h',
+                                                                                   .cuts = ssd_cuts,
+                                                                                   .bytes = bytes_of_backward,
+                                                                                   .start = start_backward},
+                                                   .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench

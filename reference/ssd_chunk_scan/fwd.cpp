@@ -12,12 +12,13 @@
 namespace ssmbench {
 namespace {
 
-/// One head of one sequence after the other, each with its own state.
+/// One head of one sequence after the other, each with its own state. Outputs are those of `heads`.
 class Forward {
  public:
-  Forward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs)
+  Forward(const Problem& problem, const TensorSet& inputs, const IndexRange& heads, ReferenceOutputs& outputs)
       : scan_(problem),
         inputs_(inputs),
+        heads_(heads),
         out_(outputs.at("out")),
         final_states_(scan_.has_final_states ? &outputs.at("final_states") : nullptr),
         stops_(SsdSequences(problem).stops),
@@ -26,6 +27,7 @@ class Forward {
         roundings_(roundings_of_sum(scan_.dstate)),
         least_operand_(least_operand(problem.dtype())),
         pass_(scan_.headdim, scan_.dstate, false),
+        initial_(scan_.has_initial_states ? scan_.headdim * scan_.dstate : 0),
         x_(kSsdTileSteps, scan_.headdim),
         z_(kSsdTileSteps, scan_.headdim),
         z_exp_(kSsdTileSteps, scan_.headdim),
@@ -39,8 +41,13 @@ class Forward {
     begin_ = sequence.begin;
     const auto steps = ssd_steps(scan_, inputs_, sequence, head);
     pass_.clear();
-    if (scan_.has_initial_states)
-      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(index, head));
+    if (scan_.has_initial_states) {
+      const TensorView& states = inputs_.at("initial_states");
+      for (std::size_t i = 0; i < initial_.size(); ++i)
+        initial_[i] = static_cast<float>(
+            load_as_double(states.data, state_at(index, head) + static_cast<std::int64_t>(i), states.dtype));
+      pass_.start_from(initial_.data());
+    }
     for (std::int64_t start = 0; start < sequence.steps && !stop;) {
       if (steps[start].starts) pass_.clear();
       SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_, .least_operand = least_operand_};
@@ -58,16 +65,20 @@ class Forward {
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) store_step(head, start + i, i);
       for (std::int64_t k = 0; k < stops_; ++k)
-        if (states_at_[k] == begin_ + t - 1) store_states(*states_, state_at(k, head), t);
+        if (states_at_[k] == begin_ + t - 1) store_states(*states_, state_of_heads(k, head), t);
       start = t;
     }
     if (final_states_ != nullptr && !stop)
-      store_states(*final_states_, state_at(index, head), sequence.steps);
+      store_states(*final_states_, state_of_heads(index, head), sequence.steps);
   }
 
  private:
   std::int64_t state_at(std::int64_t index, std::int64_t head) const {
     return (index * scan_.nheads + head) * scan_.headdim * scan_.dstate;
+  }
+  /// The same among those of the heads at hand.
+  std::int64_t state_of_heads(std::int64_t index, std::int64_t head) const {
+    return (index * heads_.count() + head - heads_.begin) * scan_.headdim * scan_.dstate;
   }
   std::int64_t row_at(std::int64_t head, std::int64_t t) const {
     return ((begin_ + t) * scan_.nheads + head) * scan_.headdim;
@@ -93,7 +104,7 @@ class Forward {
 
   /// out = (y + D·x)·silu(z).
   void store_step(std::int64_t head, std::int64_t t, std::int64_t from) {
-    const std::int64_t row = row_at(head, t);
+    const std::int64_t row = ((begin_ + t) * heads_.count() + head - heads_.begin) * scan_.headdim;
     const SsdSkips skips(scan_, inputs_, head);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       SsdRead sum = read(pass_.of_states(), from, p, roundings_, skips[p] * x_.row(from)[p]);
@@ -126,6 +137,7 @@ class Forward {
 
   SsdChunkScan scan_;
   const TensorSet& inputs_;
+  IndexRange heads_;
   ReferenceOutput& out_;
   ReferenceOutput* final_states_;
   std::int64_t stops_;
@@ -135,6 +147,7 @@ class Forward {
   double least_operand_;
   std::int64_t begin_ = 0;  // first step of the sequence
   SsdPass pass_;
+  std::vector<float> initial_;                      // the state that enters, exact in any dtype
   PaddedRows<double> x_, z_, z_exp_, v_, v_error_;  // of the tile's steps, [step][head dim]
   PaddedRows<double> B_, C_;                        // [step][state]
 };
@@ -159,30 +172,47 @@ std::vector<SsdStretch> sequences_of(const Problem& problem, const TensorSet& in
 }
 
 /// The sequential recurrence, whatever the chunk_size.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
-  const SsdChunkScan scan(problem);
-  const auto sequences = sequences_of(problem, inputs);
-  ReferenceOutputs outputs = empty_ssd_outputs(problem);
+class ForwardByHeads : public ReferenceByChannels {
+ public:
+  ForwardByHeads(const Problem& problem, const TensorSet& inputs)
+      : problem_(problem), inputs_(inputs), sequences_(sequences_of(problem, inputs)) {}
+
+  ReferenceOutputs compute(const IndexRange& heads, const std::atomic<bool>& stop) override {
+    ReferenceOutputs outputs = empty_ssd_outputs(problem_, ssd_heads(heads));
 #pragma omp parallel
-  {
-    Forward forward(problem, inputs, outputs);
+    {
+      Forward forward(problem_, inputs_, heads, outputs);
 #pragma omp for schedule(dynamic)
-    for (std::int64_t row = 0; row < std::ssize(sequences) * scan.nheads; ++row)
-      if (!stop) {
-        const std::int64_t index = row / scan.nheads;
-        forward.run(sequences[index], index, row % scan.nheads, stop);
-      }
+      for (std::int64_t row = 0; row < std::ssize(sequences_) * heads.count(); ++row)
+        if (!stop) {
+          const std::int64_t index = row / heads.count();
+          forward.run(sequences_[index], index, heads.begin + row % heads.count(), stop);
+        }
+    }
+    if (stop) throw Interrupted();
+    return outputs;
   }
-  if (stop) throw Interrupted();
-  return outputs;
+
+ private:
+  const Problem& problem_;
+  const TensorSet& inputs_;
+  std::vector<SsdStretch> sequences_;
+};
+
+std::size_t bytes_of_forward(const Problem& problem, std::int64_t heads) {
+  return output_bytes(problem, ssd_heads({0, heads}), [](const TensorSpec&) { return true; });
 }
 
-std::size_t bytes(const Problem& problem) {
-  return output_bytes(problem, [](const TensorSpec&) { return true; });
+std::unique_ptr<ReferenceByChannels> start_forward(const Problem& problem, const TensorSet& inputs) {
+  return std::make_unique<ForwardByHeads>(problem, inputs);
 }
 
-const ReferenceRegistration registration(
-    {.op = "ssd_chunk_scan_fwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
+const ReferenceRegistration forward_registration({.op = "ssd_chunk_scan_fwd",
+                                                  .by_channels = ChannelReference{.letter = 'h',
+                                                                                  .cuts = ssd_cuts,
+                                                                                  .bytes = bytes_of_forward,
+                                                                                  .start = start_forward},
+                                                  .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench

@@ -2,10 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
-#include <string_view>
-
-#include "base/errors.h"
+#include "base/cuda_error.h"
 
 namespace ssmbench {
 
@@ -14,15 +11,11 @@ namespace ssmbench {
 /// (The builtins, and not std::source_location, because clang 14 has only them.)
 inline void check_cuda(cudaError_t status, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (status == cudaSuccess) return;
-  const std::string_view path = file;
-  std::string message = std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line) + ": " +
-                        cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
-  if (status == cudaErrorNoKernelImageForDevice)
-    message +=
-        "; this build is for other GPUs: build on a machine with this one, or with "
-        "SSMBENCH_CUDA_ARCHITECTURES=all";
-  if (status == cudaErrorMemoryAllocation) throw OutOfMemory(message);
-  throw DeviceError(message);
+  throw_cuda_error({.is_memory = status == cudaErrorMemoryAllocation,
+                    .is_other_gpu = status == cudaErrorNoKernelImageForDevice,
+                    .name = cudaGetErrorName(status),
+                    .description = cudaGetErrorString(status)},
+                   file, line);
 }
 
 }  // namespace ssmbench

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/fnv1a.h"
-#include "base/portable_math.h"
+#include "base/random_lanes.h"
 
 namespace ssmbench {
 namespace {
@@ -26,27 +26,6 @@ std::uint32_t high(std::uint64_t x) {
 /// (word + ½)/2³² − ½, exact; by way of a signed integer, which every SIMD unit converts to double.
 double centred(std::uint32_t word) {
   return (static_cast<double>(std::bit_cast<std::int32_t>(word ^ 0x80000000U)) + 0.5) * 0x1p-32;
-}
-
-// The normal quantile at ½ + q. Source: Wichura, "Algorithm AS 241: The percentage points of the normal
-// distribution", Applied Statistics 37 (1988), PPND7: relative error about 1e-7, the resolution of f32. Its
-// third region starts at a tail of e^-25 = 1.4e-11, which 32-bit words (tail ≥ 2^-33) never reach.
-constexpr double kCentralHalfWidth = 0.425;
-
-double central_quantile(double q) {
-  const double r = kCentralHalfWidth * kCentralHalfWidth - q * q;
-  const double numerator =
-      ((5.9109374720e+01 * r + 1.5929113202e+02) * r + 5.0434271938e+01) * r + 3.3871327179e+00;
-  const double denominator = ((6.7187563600e+01 * r + 7.8757757664e+01) * r + 1.7895169469e+01) * r + 1.0;
-  return q * numerator / denominator;
-}
-
-double tail_quantile(double q) {
-  const double r = std::sqrt(-portable::log(0.5 - std::fabs(q))) - 1.6;
-  const double numerator =
-      ((1.7023821103e-01 * r + 1.3067284816e+00) * r + 2.7568153900e+00) * r + 1.4234372777e+00;
-  const double denominator = (1.2021132975e-01 * r + 7.3700164250e-01) * r + 1.0;
-  return std::copysign(numerator / denominator, q);
 }
 
 /// Calls transform(words, values) on consecutive pieces of `out`.
@@ -84,10 +63,10 @@ void Stream::words(std::int64_t first, std::span<std::uint32_t> out) const {
     const auto four = call(block++);
     while (skipped < kWordsPerCall && at < out.size()) out[at++] = four[skipped++];
   }
-  for (; at + kWordsPerCall <= out.size(); at += kWordsPerCall) {
-    const auto four = call(block++);
-    std::copy_n(four.begin(), kWordsPerCall, out.begin() + static_cast<std::ptrdiff_t>(at));
-  }
+  const std::size_t calls = (out.size() - at) / kWordsPerCall;
+  philox_calls(key, name_hash_, block, calls, out.data() + at);
+  block += calls;
+  at += calls * kWordsPerCall;
   if (at < out.size()) {
     const auto four = call(block);
     for (std::size_t i = 0; at < out.size(); ++i) out[at++] = four[i];
@@ -102,10 +81,7 @@ void Stream::uniforms(std::int64_t first, std::span<double> out) const {
 
 void Stream::normals(std::int64_t first, std::span<double> out) const {
   in_blocks(*this, first, out, [](std::span<const std::uint32_t> words, std::span<double> values) {
-    // Two passes: the first has no branch and vectorises, the second corrects the 15% in the tails.
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = central_quantile(centred(words[i]));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (const double q = centred(words[i]); std::fabs(q) > kCentralHalfWidth) values[i] = tail_quantile(q);
+    normal_quantiles(words.data(), words.size(), values.data());
   });
 }
 

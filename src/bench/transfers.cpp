@@ -30,7 +30,7 @@ std::size_t total_bytes(const std::vector<Tensor>& tensors) {
 
 std::optional<TransferTimes> TransferTimer::measure(const Launch& launch,
                                                     const std::vector<MemorySpan>& outputs) {
-  if (!copies_only_ && !prepare(outputs)) return {};
+  if (!prepare(outputs)) return {};
   const bool is_first = !copies_only_;
   TransferTimes times = copies_only_.value_or(TransferTimes());
   for (const bool pinned : {true, false}) {
@@ -51,6 +51,11 @@ std::optional<TransferTimes> TransferTimer::measure(const Launch& launch,
 }
 
 bool TransferTimer::prepare(const std::vector<MemorySpan>& outputs) {
+  if (!is_prepared_) is_prepared_ = make_room(outputs);
+  return *is_prepared_;
+}
+
+bool TransferTimer::make_room(const std::vector<MemorySpan>& outputs) {
   const std::size_t bytes = total_bytes(inputs_) + total_bytes(outputs);
   if (bytes > std::min(kMostBytes, cpu_info().free_bytes / 4))
     return false;  // pinned memory cannot be swapped

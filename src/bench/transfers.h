@@ -26,8 +26,12 @@ class TransferTimer {
   TransferTimer(Device& device, std::vector<Upload> inputs, double seconds, const std::atomic<bool>& stop)
       : device_(device), inputs_(std::move(inputs)), seconds_(seconds), stop_(stop) {}
 
-  /// The copies are timed at the first call only: launches that follow have tensors of the same sizes.
-  /// Nothing where the tensors take more than kMostBytes, or the device has no pinned memory for them.
+  /// Makes room on the host for outputs, and fills pinned memory, at the first call only: launches that follow
+  /// have tensors of the same sizes. False where the tensors take more than kMostBytes, or the device has no
+  /// pinned memory for them.
+  bool prepare(const std::vector<MemorySpan>& outputs);
+
+  /// The copies are timed at the first call only. Nothing where prepare() is false.
   std::optional<TransferTimes> measure(const Launch& launch, const std::vector<MemorySpan>& outputs);
 
   static constexpr std::size_t kMostBytes = std::size_t{1} << 30;
@@ -41,8 +45,7 @@ class TransferTimer {
     std::vector<Upload> in;
     std::vector<Download> out;
   };
-  /// Makes room on the host for outputs, and fills the pinned memory.
-  bool prepare(const std::vector<MemorySpan>& outputs);
+  bool make_room(const std::vector<MemorySpan>& outputs);
   Copies copies(bool pinned, const std::vector<MemorySpan>& outputs) const;
   void enqueue_in(const Copies& copies);
   void enqueue_out(const Copies& copies);
@@ -55,6 +58,7 @@ class TransferTimer {
   const std::atomic<bool>& stop_;
   std::byte* pinned_ = nullptr;  ///< the device's: inputs, then outputs
   HostBuffer pageable_outputs_;
+  std::optional<bool> is_prepared_;
   std::optional<TransferTimes> copies_only_;
 };
 

@@ -43,13 +43,14 @@ namespace ssmbench {
 namespace {
 
 /// Before anything is generated: each case has to fit what this machine has free.
-void check_fits(const Plan& plan, bool verify) {
+void check_fits(const Plan& plan, const RunnerOptions& options) {
   const std::size_t host = list_devices().front().free_bytes;
   std::optional<std::size_t> device;
   for (const auto& info : plan.devices)
     if (info.kind == DeviceKind::cuda) device = std::min(device.value_or(info.free_bytes), info.free_bytes);
   for (const auto& planned : plan.cases)
-    check_memory(planned.the_case, memory_need(planned, plan, verify), host, device);
+    check_memory(planned.the_case, memory_need(planned, plan, options.verify, options.reference_bytes), host,
+                 device);
 }
 
 /// What operations warn of, each warning once.
@@ -84,7 +85,7 @@ void plan_alone(const RunOptions& options) {
   std::string note;
   const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
                               choose_slot_devices(options, note).of_plan, options.selection);
-  check_fits(plan, options.runner.verify);
+  check_fits(plan, options.runner);
 }
 
 /// Results that cannot be written take no tensors with them, which may go to another disk.
@@ -119,7 +120,7 @@ std::vector<std::unique_ptr<Reporter>> make_reporters(const RunOptions& options,
 int run_plan(const RunOptions& options, const Plan& plan, const SlotDevices& chosen, RankLeader* leader,
              Progress& progress) {
   const auto& devices = chosen.of_plan;
-  check_fits(plan, options.runner.verify);
+  check_fits(plan, options.runner);
   print_warnings(plan, progress);
   const RunSlots slots = leader != nullptr ? leader->slots(options, plan) : local_slots(options, chosen.gpus);
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "device/cpu.h"
 
 namespace ssmbench {
 namespace {
@@ -94,6 +95,8 @@ void add_run_options(Command& command, RunOptions& o) {
                      "Extra launches that check determinism (default 2, fewer for slow cases)");
   command.positive("--timeout", "SECONDS", o.timeout,
                    "Time limit for one implementation on one case (default 600)");
+  command.positive("--reference-memory", "GIB", o.reference_memory,
+                   "Compute references that take more in parts (default half of what is free)");
   command.flag("--no-timing", o.no_timing, "Verify only");
   command.flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
   command.flag("--profile", o.profile,
@@ -165,6 +168,8 @@ RunOptions finish_options(RunOptions o) {
   if (o.reruns)
     o.runner.reruns = {.count = *o.reruns, .max_seconds = std::numeric_limits<double>::infinity()};
   if (!o.timeout) o.timeout = kDefaultTimeoutSeconds;
+  o.runner.reference_bytes = o.reference_memory ? static_cast<std::size_t>(*o.reference_memory * (1 << 30))
+                                                : cpu_info().free_bytes / 2;
   o.runner.profile = o.profile;
   if (o.profile) o.no_supervision = true;  // profilers look at this process
   o.runner.verify = !o.no_verify && !o.profile;

@@ -26,6 +26,7 @@ struct RunOptions {
   bool quick = false;
   std::optional<int> warmup, runs, reruns;
   std::optional<double> min_time, timeout;
+  std::optional<double> reference_memory;  ///< GiB
   bool no_timing = false, no_verify = false, profile = false;
   std::string out_directory = "results";
   std::string json_file, markdown_file, junit_file, csv_file, dump_file;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <span>
 
@@ -22,7 +23,10 @@ constexpr std::int64_t kSegment = 1024;
 constexpr std::int64_t kWorthThreads = 16384;
 
 float to_shared(float value) {
-  return f16_to_float(float_to_f16(bf16_to_float(float_to_bf16(value))));
+  const float rounded = bf16_to_float(float_to_bf16(value));
+  // f16 has more digits than bf16, and in this range the exponents too.
+  if (const float size = std::abs(rounded); size >= 0x1p-14F && size < 0x1p16F) return rounded;
+  return f16_to_float(float_to_f16(rounded));
 }
 
 template <class Element, class Convert>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/arithmetic.h"
+#include "model/launch.h"
 #include "model/problem.h"
 #include "model/tensor.h"
 
@@ -15,9 +16,6 @@ namespace ssmbench {
 
 enum class DeviceKind { cpu, cuda };
 std::string_view name_of(DeviceKind kind);
-
-/// Enqueues the work on a stream (cudaStream_t as void*; ignored on the CPU) and returns. Throws DeviceError.
-using Launch = std::function<void(void* stream)>;
 
 /// A kernel under test, as it declares itself.
 struct Implementation {

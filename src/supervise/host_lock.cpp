@@ -13,9 +13,14 @@
 namespace ssmbench {
 namespace {
 
-// Bytes of the file. Whoever wants the host goes through the gate, and waits there for the host: nobody
-// passes one that waits for all others to leave.
-constexpr off_t kGate = 0, kHost = 1;
+// Bytes of the file, two for each lock. Whoever wants it goes through the gate, and waits there for what is
+// behind: nobody passes one that waits for all others to leave.
+off_t gate_of(HostLock::Of what) {
+  return what == HostLock::Of::host ? 0 : 2;
+}
+off_t behind_gate(HostLock::Of what) {
+  return gate_of(what) + 1;
+}
 
 /// A lock of the process on one byte: no child has it, and no descriptor outlives it. False: somebody else
 /// has it, where this does not wait.
@@ -51,7 +56,8 @@ std::string HostLockFile::path() const {
   return fmt::format("/proc/{}/fd/{}", getpid(), descriptor_);
 }
 
-HostLock::HostLock(const std::string& path) : descriptor_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+HostLock::HostLock(const std::string& path, Of what)
+    : descriptor_(open(path.c_str(), O_RDWR | O_CLOEXEC)), what_(what) {
   if (descriptor_ < 0)
     throw DeviceError(fmt::format("{}: cannot open the host lock: {}", path, std::strerror(errno)));
 }
@@ -61,27 +67,27 @@ HostLock::~HostLock() {
 }
 
 bool HostLock::try_lock(Kind kind) {
-  if (!set(descriptor_, kGate, F_WRLCK, false)) return false;
-  const bool has = set(descriptor_, kHost, type_of(kind), false);
-  set(descriptor_, kGate, F_UNLCK, true);
+  if (!set(descriptor_, gate_of(what_), F_WRLCK, false)) return false;
+  const bool has = set(descriptor_, behind_gate(what_), type_of(kind), false);
+  set(descriptor_, gate_of(what_), F_UNLCK, true);
   return has;
 }
 
 void HostLock::lock(Kind kind) {
-  set(descriptor_, kGate, F_WRLCK, true);
-  set(descriptor_, kHost, type_of(kind), true);
-  set(descriptor_, kGate, F_UNLCK, true);
+  set(descriptor_, gate_of(what_), F_WRLCK, true);
+  set(descriptor_, behind_gate(what_), type_of(kind), true);
+  set(descriptor_, gate_of(what_), F_UNLCK, true);
 }
 
 void HostLock::unlock() {
-  set(descriptor_, kHost, F_UNLCK, true);
+  set(descriptor_, behind_gate(what_), F_UNLCK, true);
 }
 
 bool HostLock::is_wanted() const {
   struct flock gate {};
   gate.l_type = F_WRLCK;
   gate.l_whence = SEEK_SET;
-  gate.l_start = kGate;
+  gate.l_start = gate_of(what_);
   gate.l_len = 1;
   return fcntl(descriptor_, F_GETLK, &gate) == 0 && gate.l_type != F_UNLCK;
 }

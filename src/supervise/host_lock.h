@@ -24,13 +24,15 @@ class HostLockFile {
 
 /// A lock that several processes share, or one has alone. One that waits to have it alone keeps newcomers
 /// out, so that it comes to an end. The kernel frees it when its process dies, whatever that left behind. A
-/// process opens it once.
+/// process opens each of a file's locks once, and closes them together: the first that goes frees all.
 class HostLock {
  public:
   enum class Kind { shared, alone };
+  /// What is locked: the host, or what its memory can move.
+  enum class Of { host, memory };
 
   /// Throws DeviceError when there is no such file.
-  explicit HostLock(const std::string& path);
+  HostLock(const std::string& path, Of what);
   ~HostLock();
   HostLock(const HostLock&) = delete;
   HostLock& operator=(const HostLock&) = delete;
@@ -46,6 +48,7 @@ class HostLock {
 
  private:
   int descriptor_;
+  Of what_;
 };
 
 }  // namespace ssmbench

@@ -15,37 +15,76 @@ std::shared_ptr<void> when_it_goes(std::function<void()> at_end) {
 }  // namespace
 
 SlotShare::SlotShare(const WorkerPlace& place, std::function<void(bool)> waits)
-    : place_(place), waits_(std::move(waits)), all_threads_(threads_for(place.all_cpus)), lock_(place.lock) {
+    : place_(place),
+      waits_(std::move(waits)),
+      all_threads_(threads_for(place.all_cpus)),
+      host_(place.lock, HostLock::Of::host),
+      memory_(place.lock, HostLock::Of::memory) {
   if (!place_.cpus.empty())
     use_cpus(place_.cpus, std::min(all_threads_, static_cast<int>(place_.cpus.size())));
 }
 
-void SlotShare::lock(HostLock::Kind kind) {
-  if (lock_.try_lock(kind)) return;
+void SlotShare::lock(HostLock& what, HostLock::Kind kind) {
+  if (what.try_lock(kind)) return;
   waits_(true);
-  lock_.lock(kind);
+  what.lock(kind);
   waits_(false);
 }
 
+void SlotShare::enter() {
+  lock(host_, HostLock::Kind::shared);
+  if (!is_off_memory_) lock(memory_, HostLock::Kind::shared);
+}
+
+void SlotShare::leave() {
+  memory_.unlock();
+  host_.unlock();
+}
+
 std::shared_ptr<void> SlotShare::work() {
-  lock(HostLock::Kind::shared);
-  return when_it_goes([this] { lock_.unlock(); });
+  enter();
+  return when_it_goes([this] { leave(); });
 }
 
 void SlotShare::give_way() {
-  if (is_alone_ || !lock_.is_wanted()) return;
-  lock_.unlock();
-  lock(HostLock::Kind::shared);
+  if (is_alone_ || has_memory_alone_) return;
+  if (host_.is_wanted()) {
+    leave();
+    enter();
+  } else if (!is_off_memory_ && memory_.is_wanted()) {
+    memory_.unlock();
+    lock(memory_, HostLock::Kind::shared);
+  }
 }
 
 std::shared_ptr<void> SlotShare::alone() {
-  lock_.unlock();  // two that kept their shares would wait for each other
-  lock(HostLock::Kind::alone);
+  leave();  // two that kept their shares would wait for each other
+  lock(host_, HostLock::Kind::alone);
   is_alone_ = true;
   return when_it_goes([this] {
     is_alone_ = false;
-    lock_.unlock();
-    lock(HostLock::Kind::shared);
+    host_.unlock();
+    enter();
+  });
+}
+
+std::shared_ptr<void> SlotShare::memory_alone() {
+  memory_.unlock();
+  lock(memory_, HostLock::Kind::alone);
+  has_memory_alone_ = true;
+  return when_it_goes([this] {
+    has_memory_alone_ = false;
+    memory_.unlock();
+    if (!is_off_memory_) lock(memory_, HostLock::Kind::shared);
+  });
+}
+
+std::shared_ptr<void> SlotShare::off_memory() {
+  memory_.unlock();
+  is_off_memory_ = true;
+  return when_it_goes([this] {
+    is_off_memory_ = false;
+    lock(memory_, HostLock::Kind::shared);
   });
 }
 

@@ -24,16 +24,21 @@ class SlotShare : public HostShare {
   /// Lets another process that waits to be alone go first. To be called often, when nothing is being timed.
   void give_way();
   std::shared_ptr<void> alone() override;
+  std::shared_ptr<void> memory_alone() override;
+  std::shared_ptr<void> off_memory() override;
   std::shared_ptr<void> all_cores() override;
 
  private:
-  void lock(HostLock::Kind kind);
+  void lock(HostLock& what, HostLock::Kind kind);
+  /// A share of the host, and then one of its memory: who waits for the host has no part of its memory.
+  void enter();
+  void leave();
 
   WorkerPlace place_;
   std::function<void(bool)> waits_;
   int all_threads_;
-  HostLock lock_;
-  bool is_alone_ = false;
+  HostLock host_, memory_;
+  bool is_alone_ = false, has_memory_alone_ = false, is_off_memory_ = false;
 };
 
 }  // namespace ssmbench

@@ -69,7 +69,7 @@ void Supervisor::run(JobSet jobs) {
 void Supervisor::fill_queue(const JobSet& jobs) {
   queue_.clear();
   if (is_pool()) {
-    for (auto& unit : units_of(plan_, jobs, options_.verify, how_.slots.size()))
+    for (auto& unit : units_of(plan_, jobs, options_.verify, how_.slots.size(), options_.reference_bytes))
       queue_.push_back(std::move(unit));
     return;
   }

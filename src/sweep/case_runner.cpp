@@ -33,7 +33,7 @@ std::vector<Upload> uploads(const std::vector<HostTensor>& inputs, const DeviceI
 
 CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
                        const std::atomic<bool>& stop, const FinishedHook& finished, const Case& the_case,
-                       Device& device, std::vector<HostTensor>& inputs, const ReferenceOutputs* reference)
+                       Device& device, std::vector<HostTensor>& inputs, const CaseReference* reference)
     : plan_(plan),
       options_(options),
       listener_(listener),
@@ -95,15 +95,24 @@ void CaseRunner::verify(Candidate& candidate) {
                         reference_,
                         transfers_ ? &*transfers_ : nullptr,
                         other_uploaded_ ? &*other_uploaded_ : nullptr,
-                        &other_reference_,
+                        other_reference_ ? &*other_reference_ : nullptr,
                         options_.host,
-                        finished_ != nullptr};
+                        finished_ != nullptr,
+                        [this, number = candidate.job.number](bool begins) {
+                          if (begins)
+                            listener_.starting(number, Stage::reference);
+                          else
+                            listener_.starting(number, Stage::run);
+                        }};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
   if (candidate.judge->is_fine() && is_timed()) candidate.judge->start_timing(options_.timing);
 }
 
 void CaseRunner::finish_held() {
+  std::shared_ptr<void> off_memory;  // launches of a GPU that nothing is compared of
+  if (options_.host != nullptr && reference_ == nullptr && !device_.shares_host_memory())
+    off_memory = options_.host->off_memory();
   take_turns();
   if (held_.size() > 1 && inputs_are_damaged()) {  // by one of them
     put_back_held();
@@ -164,7 +173,8 @@ void CaseRunner::report(Candidate& candidate) {
       judge_speed_of(candidate);
       const auto outputs = candidate.judge->take_outputs();
       if (finished_ && candidate.result.status != Status::invalid)
-        finished_({candidate.result, *candidate.job.job->implementation, inputs_, outputs, reference_});
+        finished_({candidate.result, *candidate.job.job->implementation, inputs_, outputs,
+                   reference_ != nullptr ? reference_->in_memory() : nullptr});
     });
   listener_.finished(candidate.job.number, candidate.result);
 }
@@ -274,8 +284,8 @@ void CaseRunner::prepare_other_seed() {
   InputSpec other = case_.inputs;
   ++other.seed;
   other_inputs_ = generate_inputs(case_.problem, other, stop_);
-  if (reference_ != nullptr && other_reference_.empty())  // a repair changes no values
-    other_reference_ = compute_reference(case_.problem, views_of(other_inputs_), stop_);
+  if (reference_ != nullptr && !other_reference_)  // a repair changes no values
+    other_reference_.emplace(case_.problem, other_inputs_, options_.reference_bytes, stop_);
   other_uploaded_.emplace(device_, other_inputs_);
 }
 

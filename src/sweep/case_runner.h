@@ -33,7 +33,7 @@ class CaseRunner {
   /// `reference` (null: nothing is verified) have to live as long.
   CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
              const std::atomic<bool>& stop, const FinishedHook& finished, const Case& the_case,
-             Device& device, std::vector<HostTensor>& inputs, const ReferenceOutputs* reference);
+             Device& device, std::vector<HostTensor>& inputs, const CaseReference* reference);
 
   void run(const std::vector<NumberedJob>& jobs);
 
@@ -90,11 +90,11 @@ class CaseRunner {
   Device& device_;
   bool has_times_ = true;  ///< DeviceInfo::untimed
   std::vector<HostTensor>& inputs_;
-  const ReferenceOutputs* reference_;
+  const CaseReference* reference_;
 
   std::optional<DeviceInputs> uploaded_;
   std::vector<HostTensor> other_inputs_;
-  ReferenceOutputs other_reference_;
+  std::optional<CaseReference> other_reference_;
   std::optional<DeviceInputs> other_uploaded_;
   std::optional<Explanation> upload_error_;
   std::optional<TransferTimer> transfers_;

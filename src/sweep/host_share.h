@@ -17,6 +17,12 @@ class HostShare {
 
   /// As long as the result lives none of the others works. Waits until they have come to where they can wait.
   virtual std::shared_ptr<void> alone() = 0;
+  /// As long as the result lives all others are off_memory(). Waits until they have come to where they can
+  /// wait.
+  virtual std::shared_ptr<void> memory_alone() = 0;
+  /// To say that this process hardly uses the host's memory, and does nothing that use by others disturbs, as
+  /// long as the result lives.
+  virtual std::shared_ptr<void> off_memory() = 0;
   /// As long as the result lives, threads are as many, and run where, they would without the others.
   virtual std::shared_ptr<void> all_cores() = 0;
 };

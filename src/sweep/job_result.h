@@ -24,7 +24,7 @@ struct FinishedJob {
   const Implementation& implementation;
   const std::vector<HostTensor>& inputs;
   const std::vector<HostTensor>& outputs;  ///< of the first launch
-  const ReferenceOutputs* reference;       ///< null with --no-verify
+  const ReferenceOutputs* reference;       ///< null with --no-verify, and where it is in parts
 };
 using FinishedHook = std::function<void(const FinishedJob&)>;
 

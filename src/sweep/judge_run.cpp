@@ -19,13 +19,6 @@
 namespace ssmbench {
 namespace {
 
-/// What the reference says about elements without a value, whatever implementation was run.
-std::string describe_notes(const ReferenceOutputs& reference) {
-  for (const auto& [name, output] : reference)
-    if (!output.note.empty()) return output.note;
-  return "";
-}
-
 /// Exponentials and multiply-adds of a problem below which one thread is faster: others have to be woken and
 /// waited for, which takes milliseconds where cores are busy.
 constexpr double kWorthThreads = 1 << 16;
@@ -98,13 +91,20 @@ void RunJudge::launch() {
   ++launches_;
 }
 
+std::vector<OutputComparison> RunJudge::compare(const std::vector<const HostTensor*>& judged,
+                                                const std::vector<HostTensor>& outputs,
+                                                const CaseReference& reference) const {
+  const bool in_parts = reference.in_memory() == nullptr;
+  if (in_parts) on_.computes_reference(true);
+  auto comparisons = reference.compare(
+      judged, outputs, implementation_.arithmetic(result_.the_case.problem.dtype()), result_.the_case);
+  if (in_parts) on_.computes_reference(false);
+  return comparisons;
+}
+
 OutputComparison RunJudge::compare(const HostTensor& output, const std::vector<HostTensor>& outputs,
-                                   const ReferenceOutputs& reference) const {
-  const TensorSpec& spec = output.spec;
-  const auto values = dequantized(output, outputs);
-  return compare_output((values ? *values : output).view(), reference.at(spec.name).expectation(),
-                        implementation_.arithmetic(result_.the_case.problem.dtype()),
-                        result_.the_case.tolerance_of(spec.name), time_axis(spec));
+                                   const CaseReference& reference) const {
+  return compare(std::vector{&output}, outputs, reference).front();
 }
 
 void RunJudge::leave_unverified(const std::string& output, const OutputComparison& comparison) {
@@ -137,9 +137,12 @@ void RunJudge::launch_first() {
 
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
-  for (const auto& output : first_outputs_) {
-    const OutputComparison& comparison = result_.outputs[output.spec.name] =
-        compare(output, first_outputs_, *on_.reference);
+  std::vector<const HostTensor*> all;
+  for (const auto& output : first_outputs_) all.push_back(&output);
+  const auto comparisons = compare(all, first_outputs_, *on_.reference);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const HostTensor& output = *all[i];
+    const OutputComparison& comparison = result_.outputs[output.spec.name] = comparisons[i];
     if (comparison.judged == 0) leave_unverified(output.spec.name, comparison);
     if (comparison.judged > 0 && !comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
@@ -184,7 +187,7 @@ void RunJudge::compare_again(const std::string& when) {
 }
 
 void RunJudge::judge_again(const HostTensor& output, const std::vector<HostTensor>& outputs,
-                           const ReferenceOutputs& reference, const std::string& when) {
+                           const CaseReference& reference, const std::string& when) {
   const std::string& name = output.spec.name;
   const OutputComparison comparison = compare(output, outputs, reference);
   if (comparison.passed() || comparison.judged == 0) return;
@@ -193,20 +196,26 @@ void RunJudge::judge_again(const HostTensor& output, const std::vector<HostTenso
        fmt::format("{}: {}", when, describe_failure(name, comparison, output.view())));
 }
 
+bool RunJudge::sample_is_right(const HostTensor& output, const std::vector<HostTensor>& outputs,
+                               const CaseReference& reference) {
+  const ReferenceOutputs* in_memory = reference.in_memory();
+  if (in_memory == nullptr) return false;
+  const auto values = dequantized(output, outputs);
+  return sample_passes((values ? *values : output).view(), in_memory->at(output.spec.name).expectation(),
+                       implementation_.arithmetic(result_.the_case.problem.dtype()),
+                       result_.the_case.tolerance_of(output.spec.name), random_);
+}
+
 void RunJudge::judge_timed(const TimedLaunch& launch) {
   const std::string when = fmt::format("in timed launch {}", launches_);
-  const ReferenceOutputs& reference = launch.of_other_seed ? *on_.other_reference : *on_.reference;
+  const CaseReference& reference = launch.of_other_seed ? *on_.other_reference : *on_.reference;
   for (std::size_t i = 0; launch.rows.empty() && i < launch.outputs.size() && is_fine(); ++i) {
     const HostTensor& output = launch.outputs[i];
     const bool has_known_bits =
         !launch.of_other_seed &&
         !first_difference(real_view(first_outputs_[i].view()), real_view(output.view()));
     if (has_known_bits) continue;
-    const TensorSpec& spec = output.spec;
-    const auto values = dequantized(output, launch.outputs);
-    if (!sample_passes((values ? *values : output).view(), reference.at(spec.name).expectation(),
-                       implementation_.arithmetic(result_.the_case.problem.dtype()),
-                       result_.the_case.tolerance_of(spec.name), random_))
+    if (!sample_is_right(output, launch.outputs, reference))
       judge_again(output, launch.outputs, reference, when);
   }
   for (const auto& row : launch.rows)
@@ -219,7 +228,7 @@ void RunJudge::judge_timed(const TimedLaunch& launch) {
 void RunJudge::judge_row(const RowOfLaunch& row, const std::string& when) {
   std::optional<OneThread> alone;
   if (!is_worth_threads(*single_row_.problem())) alone.emplace();
-  const auto reference = compute_reference(*single_row_.problem(), views_of(row.inputs), stop_);
+  const CaseReference reference(compute_reference(*single_row_.problem(), views_of(row.inputs), stop_));
   for (const auto& output : row.outputs) {
     const std::string& name = output.spec.name;
     OutputComparison comparison = compare(output, row.outputs, reference);
@@ -271,6 +280,7 @@ void RunJudge::start_timing(const TimingPolicy& policy) {
   disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, on_.other_seed, run_,
                        latest_outputs_, std::move(judge));
   timer_->watch(*disturbance_);
+  if (on_.transfers != nullptr) on_.transfers->prepare(run_.output_memory());  // while others may work
 }
 
 std::optional<Launch> RunJudge::capture() {
@@ -323,7 +333,7 @@ void RunJudge::finish_timing() {
 
 void RunJudge::measure_transfers() {
   // Copies of several devices at a time share the host's memory.
-  const auto alone = on_.host != nullptr ? on_.host->alone() : nullptr;
+  const auto alone = on_.host != nullptr ? on_.host->memory_alone() : nullptr;
   result_.transfers = on_.transfers->measure(run_.launch(), run_.output_memory());
 }
 
@@ -366,7 +376,7 @@ TimingStats RunJudge::time_exchange() {
 }
 
 void RunJudge::finish() {
-  if (on_.reference != nullptr) append(result_.reason, describe_notes(*on_.reference));
+  if (on_.reference != nullptr) append(result_.reason, on_.reference->note());
   if (result_.status == Status::fail && !implementation_.known_failure.empty())
     append(result_.reason, "known failure: " + implementation_.known_failure);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <random>
 #include <string>
@@ -9,7 +10,7 @@
 #include "bench/timer.h"
 #include "bench/transfers.h"
 #include "record/result.h"
-#include "reference/reference.h"
+#include "sweep/case_reference.h"
 #include "sweep/disturbance.h"
 #include "sweep/host_share.h"
 #include "sweep/prepared_run.h"
@@ -27,14 +28,16 @@ struct RerunPolicy {
 struct CaseOnDevice {
   Device& device;
   const DeviceInputs& inputs;
-  const ReferenceOutputs* reference;   ///< null: outputs are not verified
+  const CaseReference* reference;      ///< null: outputs are not verified
   TransferTimer* transfers = nullptr;  ///< null: copies to and from the device are not timed
   /// Inputs of another seed and their reference, for launches that are timed where nothing can be exchanged
   /// (Disturbance); else null.
   const DeviceInputs* other_seed = nullptr;
-  const ReferenceOutputs* other_reference = nullptr;
+  const CaseReference* other_reference = nullptr;
   HostShare* host = nullptr;   ///< RunnerOptions
   bool keeps_outputs = false;  ///< for take_outputs, where they are not verified
+  /// Called with true before parts of a reference are computed for a comparison, and with false afterwards.
+  std::function<void(bool)> computes_reference = [](bool) {};
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
@@ -78,9 +81,12 @@ class RunJudge {
   /// A replay of the launch that is right; nothing where there is none.
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);
-  /// One of `outputs`.
+  /// Some of `outputs`, or one of them.
+  std::vector<OutputComparison> compare(const std::vector<const HostTensor*>& judged,
+                                        const std::vector<HostTensor>& outputs,
+                                        const CaseReference& reference) const;
   OutputComparison compare(const HostTensor& output, const std::vector<HostTensor>& outputs,
-                           const ReferenceOutputs& reference) const;
+                           const CaseReference& reference) const;
   bool copies_outputs() const { return on_.reference != nullptr || on_.keeps_outputs; }
   /// What runs on after a launch had returned, when the outputs had these digests.
   void look_for_late_work(const std::vector<std::uint64_t>& seen);
@@ -90,7 +96,10 @@ class RunJudge {
   void leave_unverified(const std::string& output, const OutputComparison& comparison);
   /// Against the reference.
   void judge_again(const HostTensor& output, const std::vector<HostTensor>& outputs,
-                   const ReferenceOutputs& reference, const std::string& when);
+                   const CaseReference& reference, const std::string& when);
+  /// Whether what a timed launch left in an output is right, as far as a sample of it says.
+  bool sample_is_right(const HostTensor& output, const std::vector<HostTensor>& outputs,
+                       const CaseReference& reference);
   /// Judges what a timed launch left, which may have other bits than the first one: of large outputs a sample.
   void judge_timed(const TimedLaunch& launch);
   void judge_row(const RowOfLaunch& row, const std::string& when);

@@ -161,7 +161,8 @@ std::size_t bytes_of_ranks(const Job& job, const Plan& plan, const Problem& prob
   return most;
 }
 
-MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify) {
+MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify,
+                       std::size_t most_of_reference) {
   MemoryNeed need;
   if (!planned.runs_anything()) return need;
   const Problem& problem = planned.the_case.problem;
@@ -169,7 +170,7 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   std::size_t outputs = 0;
   for (const auto& tensor : problem.tensors())
     (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
-  std::size_t reference = verify ? reference_bytes(problem) : 0;
+  std::size_t reference = verify ? reference_bytes_in_parts(problem, most_of_reference) : 0;
   if (planned.the_case.timed &&
       !ExchangeDraw(problem).can_exchange()) {  // then there are inputs of another seed
     inputs *= 2;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,7 +58,8 @@ std::string reference_key(const Case& the_case);
 std::size_t bytes_of_ranks(const Job& job, const Plan& plan, const Problem& problem);
 
 /// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace or
-/// team.
-MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify);
+/// team. A reference that takes more than `most_of_reference` is computed in parts.
+MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify,
+                       std::size_t most_of_reference = std::numeric_limits<std::size_t>::max());
 
 }  // namespace ssmbench

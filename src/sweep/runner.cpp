@@ -38,13 +38,13 @@ void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs
   try {
     listener_.starting(jobs.front().number, Stage::inputs);
     auto inputs = generate_inputs(the_case.problem, the_case.inputs, stop_);
-    if (options_.verify) compute_reference_of(the_case, jobs.front().number, inputs);
+    if (options_.verify) prepare_reference(the_case, jobs.front().number, inputs);
     for (std::size_t device = 0; device < plan_.devices.size(); ++device) {
       std::vector<NumberedJob> of_device = jobs;
       std::erase_if(of_device, [&](const NumberedJob& numbered) { return numbered.job->device != device; });
       if (of_device.empty()) continue;
       CaseRunner(plan_, options_, listener_, stop_, finished_, the_case, this->device(device), inputs,
-                 options_.verify ? &reference_ : nullptr)
+                 options_.verify ? &*reference_ : nullptr)
           .run(of_device);
     }
   } catch (const OutOfMemory& error) {
@@ -60,15 +60,14 @@ Device& Runner::device(std::size_t index) {
   return *open;
 }
 
-void Runner::compute_reference_of(const Case& the_case, std::size_t job,
-                                  const std::vector<HostTensor>& inputs) {
+void Runner::prepare_reference(const Case& the_case, std::size_t job, const std::vector<HostTensor>& inputs) {
   const std::string key = reference_key(the_case);
   if (key == reference_key_) return;
   listener_.starting(job, Stage::reference);
   reference_key_.clear();
-  reference_.clear();  // before the next one is computed, so that only one is ever in memory
-  reference_ = compute_reference(the_case.problem, views_of(inputs), stop_);
-  reference_key_ = key;
+  reference_.reset();  // before the next one is computed, so that only one is ever in memory
+  reference_.emplace(the_case.problem, inputs, options_.reference_bytes, stop_);
+  if (reference_->in_memory() != nullptr) reference_key_ = key;
 }
 
 }  // namespace ssmbench

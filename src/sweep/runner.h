@@ -3,12 +3,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "device/device.h"
-#include "reference/reference.h"
+#include "sweep/case_reference.h"
 #include "sweep/job_result.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
@@ -36,8 +37,9 @@ class Runner {
  private:
   void run_case(const Case& the_case, const std::vector<NumberedJob>& jobs);
   Device& device(std::size_t index);
-  /// Leaves the case's reference in reference_, computed anew only if the last one was another.
-  void compute_reference_of(const Case& the_case, std::size_t job, const std::vector<HostTensor>& inputs);
+  /// Leaves the case's reference in reference_, computed anew only if the last one was another. In parts it
+  /// is of these inputs.
+  void prepare_reference(const Case& the_case, std::size_t job, const std::vector<HostTensor>& inputs);
 
   const Plan& plan_;
   RunnerOptions options_;
@@ -46,8 +48,8 @@ class Runner {
   FinishedHook finished_;
 
   std::map<std::size_t, std::unique_ptr<Device>> devices_;
-  std::string reference_key_;
-  ReferenceOutputs reference_;
+  std::string reference_key_;  ///< of the one in memory; empty: there is none
+  std::optional<CaseReference> reference_;
 };
 
 }  // namespace ssmbench

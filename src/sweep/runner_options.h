@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +22,8 @@ struct RunnerOptions {
   bool verify = true;
   bool time = true;
   bool profile = false;  ///< neither, but once for profilers
+  /// A reference that takes more of the host's memory is computed in parts, for each comparison.
+  std::size_t reference_bytes = std::numeric_limits<std::size_t>::max();
   TimingPolicy timing;
   RerunPolicy reruns = {};
   std::map<std::string, Ceilings> ceilings = {};  ///< by device ("cuda:0"), of those that are calibrated

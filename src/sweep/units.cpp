@@ -21,7 +21,8 @@ struct CaseUnit {
 };
 
 /// Of each case with jobs.
-std::vector<CaseUnit> units_of_cases(const Plan& plan, const JobSet& jobs, bool verify) {
+std::vector<CaseUnit> units_of_cases(const Plan& plan, const JobSet& jobs, bool verify,
+                                     std::size_t most_of_reference) {
   std::vector<CaseUnit> units;
   std::size_t number = 0;
   for (const auto& planned : plan.cases) {
@@ -36,7 +37,7 @@ std::vector<CaseUnit> units_of_cases(const Plan& plan, const JobSet& jobs, bool 
     if (unit.jobs.empty()) continue;
     if (runs > 0) {
       unit.size = runs * elements_of(planned.the_case.problem);
-      unit.host_bytes = memory_need(planned, plan, verify).host;
+      unit.host_bytes = memory_need(planned, plan, verify, most_of_reference).host;
     }
     units.push_back({std::move(unit), reference_key(planned.the_case)});
   }
@@ -51,8 +52,9 @@ void add_to(Unit& unit, const Unit& more) {
 
 }  // namespace
 
-std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify, std::size_t slots) {
-  const auto of_cases = units_of_cases(plan, jobs, verify);
+std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify, std::size_t slots,
+                           std::size_t most_of_reference) {
+  const auto of_cases = units_of_cases(plan, jobs, verify, most_of_reference);
   double all = 0;
   for (const auto& one : of_cases) all += one.unit.size;
   const double most = slots > 1 ? all / static_cast<double>(slots) / 2 : all;
@@ -62,7 +64,7 @@ std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify, st
                                    [&](const CaseUnit& one) { return one.reference != first->reference; });
     Unit together;
     for (auto one = first; one != last; ++one) add_to(together, one->unit);
-    if (together.size <= most)
+    if (verify && together.size <= most)
       units.push_back(std::move(together));
     else
       for (auto one = first; one != last; ++one) units.push_back(one->unit);

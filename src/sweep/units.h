@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "sweep/plan.h"
@@ -20,7 +21,9 @@ double elements_of(const Problem& problem);
 
 /// These jobs of a plan by units, for so many slots, the largest first: what is started last is short then. A
 /// unit that is over half of a slot's share is one for each of its cases: then each has the reference
-/// computed, which is less than what slots would wait for.
-std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify, std::size_t slots);
+/// computed, which is less than what slots would wait for. So are all where nothing is verified.
+/// `most_of_reference`: as memory_need has it.
+std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify, std::size_t slots,
+                           std::size_t most_of_reference = std::numeric_limits<std::size_t>::max());
 
 }  // namespace ssmbench

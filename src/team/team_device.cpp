@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <random>
 #include <set>
@@ -197,14 +198,20 @@ TeamPlan plan_of(const DeviceInfo& team) {
   return plan;
 }
 
-/// Its memory is that of rank 0's device.
+/// Its memory is that of rank 0's device. The team starts at once: no job has the time that it takes.
 class TeamDevice : public Device {
  public:
   TeamDevice(DeviceInfo info, StartRanks start, std::chrono::milliseconds patience)
       : info_(std::move(info)),
         start_(std::move(start)),
         patience_(patience),
-        own_(open_device(info_.kind, info_.index)) {}
+        own_(open_device(info_.kind, info_.index)) {
+    try {
+      start_team();
+    } catch (const std::exception&) {  // of the first job
+      failure_ = std::current_exception();
+    }
+  }
 
   DeviceInfo info() const override {
     DeviceInfo now = info_;
@@ -250,8 +257,8 @@ class TeamDevice : public Device {
                 void* workspace) override {
     const auto* distributed = distributed_implementation(problem.op().name, implementation.name);
     if (distributed == nullptr) throw std::logic_error(implementation.name + " is for one device");
-    if (team_ == nullptr || team_->is_over())
-      team_ = std::make_shared<LiveTeam>(*own_, plan_of(info_), start_, patience_);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (team_ == nullptr || team_->is_over()) start_team();
     const auto run =
         std::make_shared<BoundTeamRun>(team_, latest_, *distributed, problem, tensors, workspace);
     return {.launch = [run](void* /*stream*/) { run->launch(); }, .team = run};
@@ -266,12 +273,15 @@ class TeamDevice : public Device {
   }
 
  private:
+  void start_team() { team_ = std::make_shared<LiveTeam>(*own_, plan_of(info_), start_, patience_); }
+
   DeviceInfo info_;
   StartRanks start_;
   std::chrono::milliseconds patience_;
   std::unique_ptr<Device> own_;  ///< rank 0's
   std::shared_ptr<Latest> latest_ = std::make_shared<Latest>();
-  std::shared_ptr<LiveTeam> team_;  ///< none before the first bind
+  std::shared_ptr<LiveTeam> team_;  ///< null where none has started
+  std::exception_ptr failure_;      ///< of the first start
 };
 
 }  // namespace

@@ -56,8 +56,9 @@ LinkCeilings measure_links(const DeviceInfo& team, const StartRanks& start,
 /// the whole problem and decides alone what comes next; the others obey. So nothing of what verifies and times
 /// a launch need know of ranks, and ranks cannot come to disagree.
 ///
-/// A launch takes as long as the rank that takes longest. Ranks are started with the first bind, and with the
-/// next after one of them failed; whatever was bound before is lost with them: launches throw.
+/// A launch takes as long as the rank that takes longest. Ranks are started at once, and with the next bind
+/// after one of them failed; whatever was bound before is lost with them: launches throw. Where they cannot
+/// be started the first bind throws.
 ///
 /// `patience`: for what a rank computes between two calls of the team.
 std::unique_ptr<Device> open_team(const DeviceInfo& info, StartRanks start,

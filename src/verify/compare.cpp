@@ -179,11 +179,30 @@ std::optional<std::size_t> time_axis(const TensorSpec& spec) {
   return found == std::string::npos ? std::nullopt : std::optional(found);
 }
 
-OutputComparison compare_output(const TensorView& output, const Expectation& expected,
-                                const Arithmetic& arithmetic, const UserTolerance* user,
-                                std::optional<std::size_t> along) {
-  const TensorView got = real_view(output);
-  const Rule rule{arithmetic, user};
+struct PartwiseComparison::State {
+  TensorView got;  // the whole
+  Rule rule;
+  std::optional<std::size_t> along;
+  Partial all = {};
+  OutputComparison worst = {}, first_nonfinite = {};  // what describes them
+  std::optional<OutputComparison::RoundingBias> bias = {};
+};
+
+PartwiseComparison::PartwiseComparison(const TensorView& output, const Arithmetic& arithmetic,
+                                       const UserTolerance* user, std::optional<std::size_t> along)
+    : state_(std::make_unique<State>(
+          State{.got = real_view(output), .rule = {arithmetic, user}, .along = along})) {}
+
+PartwiseComparison::~PartwiseComparison() = default;
+PartwiseComparison::PartwiseComparison(PartwiseComparison&&) noexcept = default;
+
+void PartwiseComparison::add(Shape begin, const Shape& shape, const Expectation& expected) {
+  auto& [whole, rule, along, all, worst, first_nonfinite, bias] = *state_;
+  begin.resize(shape.size(), 0);  // the parts of complex numbers
+  TensorView got = whole;
+  got.shape = shape;
+  got.data = static_cast<std::byte*>(got.data) +
+             offset_of(begin, got.strides) * static_cast<std::int64_t>(size_of(got.dtype));
   const TimeSpans time(got.shape, along);
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
@@ -194,10 +213,34 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   for (std::int64_t i = 0; i < ranges; ++i)
     partials[i] = judge_range(got, expected, rule, time, i * kRange, std::min(count, (i + 1) * kRange));
 
-  Partial all;
-  for (const auto& part : partials) add(all, part);
+  Partial part;
+  for (const auto& partial : partials) ssmbench::add(part, partial);
+  const auto position_in_whole = [&](std::int64_t position) {
+    const Shape index = index_of(position, got.shape);
+    std::int64_t in_whole = 0;
+    for (std::size_t axis = 0; axis < index.size(); ++axis)
+      in_whole = in_whole * whole.shape[axis] + begin[axis] + index[axis];
+    return in_whole;
+  };
+  const auto describe = [&](OutputComparison& into, std::int64_t position) {
+    describe_worst(into, got, expected, rule, position);
+    for (std::size_t axis = 0; axis < begin.size(); ++axis) into.worst_index[axis] += begin[axis];
+  };
+  if (part.nonfinite > 0) {
+    const std::int64_t in_whole = position_in_whole(part.first_nonfinite);
+    if (in_whole < all.first_nonfinite) describe(first_nonfinite, part.first_nonfinite);
+    part.first_nonfinite = in_whole;
+  }
+  if (part.worst_ratio > all.worst_ratio || worst.worst_index.empty()) describe(worst, part.worst);
+  ssmbench::add(all, part);
+  if (!expected.stochastic || rule.user != nullptr) return;
+  const auto of_part = rounding_bias(got, expected, rule.arithmetic);
+  if (of_part && (!bias || of_part->ratio > bias->ratio)) bias = of_part;
+}
 
-  OutputComparison result;
+OutputComparison PartwiseComparison::result() const {
+  const auto& [whole, rule, along, all, worst, first_nonfinite, bias] = *state_;
+  OutputComparison result = all.nonfinite > 0 ? first_nonfinite : worst;
   result.max_abs = all.max_abs;
   result.max_ulp = all.max_ulp;
   result.nonfinite = all.nonfinite;
@@ -205,21 +248,29 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   result.tolerance_ratio = std::max(all.worst_ratio, 0.0);
   // A zero reference is met exactly or not at all; then the absolute norm says more than a division by zero.
   const double norm = all.expected_squared > 0 ? all.expected_squared : 1;
-  result.over_time = over_time(time, all);
+  result.over_time = over_time(TimeSpans(whole.shape, along), all);
   result.rel_l2 = std::sqrt(all.error_squared / norm);
-  describe_worst(result, got, expected, rule, all.nonfinite > 0 ? all.first_nonfinite : all.worst);
-  if (user != nullptr) {
-    result.user_tolerance = *user;
+  if (rule.user != nullptr) {
+    result.user_tolerance = *rule.user;
     return result;
   }
   result.rms_ratio = all.distribution.rms_ratio();
-  if (expected.stochastic) result.rounding_bias = rounding_bias(got, expected, arithmetic);
-  result.significand_bits = all.numbers.bits(arithmetic.operand_roundoff());
-  if (const auto bias = all.distribution.decay_bias(unit_roundoff(arithmetic.math))) {
-    result.decay_bias = bias->mean;
-    result.decay_bias_ratio = bias->ratio;
+  result.rounding_bias = bias;
+  result.significand_bits = all.numbers.bits(rule.arithmetic.operand_roundoff());
+  if (const auto decay_bias = all.distribution.decay_bias(unit_roundoff(rule.arithmetic.math))) {
+    result.decay_bias = decay_bias->mean;
+    result.decay_bias_ratio = decay_bias->ratio;
   }
   return result;
+}
+
+OutputComparison compare_output(const TensorView& output, const Expectation& expected,
+                                const Arithmetic& arithmetic, const UserTolerance* user,
+                                std::optional<std::size_t> along) {
+  PartwiseComparison comparison(output, arithmetic, user, along);
+  const Shape shape = real_view(output).shape;
+  comparison.add(Shape(shape.size(), 0), shape, expected);
+  return comparison.result();
 }
 
 }  // namespace ssmbench

@@ -15,8 +15,8 @@ using namespace ssmbench;
 namespace {
 
 /// A process that locks what it is told to: 's' shared, 'a' alone, 't' tries to share, 'u' unlocks, 'w' asks whether
-/// others want it. It
-/// answers each with 'y' when that is done, or 'n'.
+/// others want it; of the host's memory 'M' locks alone, 'm' tries to share and 'U' unlocks. It answers each
+/// with 'y' when that is done, or 'n'.
 class Locker {
  public:
   explicit Locker(const std::string& path) {
@@ -57,7 +57,8 @@ class Locker {
 
  private:
   [[noreturn]] static void serve(const std::string& path, int commands, int answers) {
-    HostLock lock(path);
+    HostLock lock(path, HostLock::Of::host);
+    HostLock memory(path, HostLock::Of::memory);
     for (char command = 0; read(commands, &command, 1) == 1;) {
       bool done = true;
       if (command == 's') lock.lock(HostLock::Kind::shared);
@@ -65,6 +66,9 @@ class Locker {
       if (command == 't') done = lock.try_lock(HostLock::Kind::shared);
       if (command == 'u') lock.unlock();
       if (command == 'w') done = lock.is_wanted();
+      if (command == 'M') memory.lock(HostLock::Kind::alone);
+      if (command == 'm') done = memory.try_lock(HostLock::Kind::shared);
+      if (command == 'U') memory.unlock();
       const char answer = done ? 'y' : 'n';
       if (write(answers, &answer, 1) != 1) break;
     }
@@ -96,6 +100,23 @@ TEST_CASE("a host is shared, or one has it alone, and who waits for that is not 
   CHECK(newcomer.ask('t') == 'y');
 }
 
+TEST_CASE("the host's memory is locked apart from the host") {
+  const HostLockFile file;
+  const Locker a(file.path()), b(file.path()), off_memory(file.path());
+  CHECK(a.ask('s') == 'y');
+  CHECK(a.ask('m') == 'y');
+  CHECK(b.ask('s') == 'y');
+  CHECK(off_memory.ask('s') == 'y');
+  b.tell('M');
+  CHECK_FALSE(b.has_answered(50));  // a uses it
+  CHECK(a.ask('U') == 'y');
+  CHECK(b.answer() == 'y');  // while others share the host
+  CHECK(a.ask('m') == 'n');
+  CHECK(off_memory.ask('t') == 'y');
+  CHECK(b.ask('U') == 'y');
+  CHECK(a.ask('m') == 'y');
+}
+
 TEST_CASE("a process that dies leaves its lock to others") {
   const HostLockFile file;
   const Locker other(file.path());
@@ -113,5 +134,5 @@ TEST_CASE("a host lock whose owner has gone is an error") {
     const HostLockFile file;
     path = file.path();
   }
-  CHECK_THROWS_AS(HostLock(path), DeviceError);
+  CHECK_THROWS_AS(HostLock(path, HostLock::Of::host), DeviceError);
 }

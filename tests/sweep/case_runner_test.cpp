@@ -66,7 +66,7 @@ Outcome run(const std::vector<Implementation>& chosen, bool own_memory = false, 
   options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string("again"); };
 
   auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, never_stop);
-  const auto reference = compute_reference(planned.the_case.problem, views_of(inputs), never_stop);
+  const CaseReference reference(compute_reference(planned.the_case.problem, views_of(inputs), never_stop));
   std::vector<NumberedJob> jobs;
   for (std::size_t i = 0; i < chosen.size(); ++i) jobs.push_back({i, &planned.jobs[i]});
   Recorder recorder;

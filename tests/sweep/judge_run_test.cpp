@@ -81,7 +81,7 @@ CaseResult timed(const Implementation& implementation, int runs) {
   const auto device = open_device(DeviceKind::cpu);
   const Case the_case = make_case(problem());
   const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
-  const auto reference = compute_reference(the_case.problem, views_of(inputs), never_stop);
+  const CaseReference reference(compute_reference(the_case.problem, views_of(inputs), never_stop));
   const DeviceInputs on_device(*device, inputs);
   CaseResult result{.the_case = the_case, .impl = implementation.name, .device = "cpu"};
   const TimingPolicy timing{
@@ -243,7 +243,7 @@ TEST_CASE("launches that are timed find other inputs at the same addresses, whic
   const auto device = open_device(DeviceKind::cpu);
   const Case the_case = make_case(problem());
   const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
-  const auto reference = compute_reference(the_case.problem, views_of(inputs), never_stop);
+  const CaseReference reference(compute_reference(the_case.problem, views_of(inputs), never_stop));
   const DeviceInputs on_device(*device, inputs);
   const auto* const u = static_cast<const float*>(on_device.views().at("u").data);
   const std::vector<float> given(u, u + 3 * 21);
@@ -365,7 +365,7 @@ TEST_CASE("an implementation that is wrong on a second stream is a fail that say
   StreamsDevice device;
   const Case the_case = make_case(problem());
   const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
-  const auto reference = compute_reference(the_case.problem, views_of(inputs), never_stop);
+  const CaseReference reference(compute_reference(the_case.problem, views_of(inputs), never_stop));
   const DeviceInputs on_device(device, inputs);
   void* const first_stream = device.stream();
   const auto other = spoilt_scan("other", [&](const Touch& t) {

@@ -20,13 +20,14 @@ std::vector<Case> cases_of(std::int64_t seqlen) {
   return cases;
 }
 
-std::vector<std::size_t> jobs_of_units(const std::vector<Case>& cases, std::size_t slots) {
+std::vector<std::size_t> jobs_of_units(const std::vector<Case>& cases, std::size_t slots,
+                                       bool verify = true) {
   const Plan plan = make_plan(cases, {list_devices().front()}, {});
   std::size_t jobs = 0;
   for (const auto& one : plan.cases) jobs += one.jobs.size();
   std::vector<std::size_t> counts;
   std::size_t all = 0;
-  for (const auto& unit : units_of(plan, JobSet(jobs, true), true, slots)) {
+  for (const auto& unit : units_of(plan, JobSet(jobs, true), verify, slots)) {
     counts.push_back(unit.jobs.size());
     all += unit.jobs.size();
   }
@@ -46,5 +47,6 @@ TEST_CASE("cases that share a reference are one unit, unless slots would wait fo
   }
   CHECK(jobs_of_units(cases, 1).size() == 25);
   CHECK(jobs_of_units(cases, 2).size() == 25);
-  CHECK(jobs_of_units(cases, 4).size() == 27);  // the long ones each
+  CHECK(jobs_of_units(cases, 4).size() == 27);         // the long ones each
+  CHECK(jobs_of_units(cases, 2, false).size() == 75);  // where there is no reference
 }

@@ -1,8 +1,6 @@
 // cuda-window, causal_conv1d_bwd: registration. The pictures are in backward_channels.cuh and
 // backward_rows.cuh.
 
-#include "kernels/causal_conv1d/window/backward.h"
-
 #include <string>
 
 #include "base/errors.h"
@@ -35,14 +33,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-window " + *reason);
   const ConvBackwardArgs args = bind_conv_bwd(problem, tensors);
   auto* const partials = static_cast<float*>(workspace);
-  switch (problem.dtype()) {
-    case DType::f16:
-      return backward_f16(args, partials);
-    case DType::bf16:
-      return backward_bf16(args, partials);
-    default:
-      return backward_f32(args, partials);
-  }
+  return with_io_type(problem.dtype(),
+                      [&]<class Io>(std::type_identity<Io>) { return launch_backward<Io>(args, partials); });
 }
 
 const Registration registration{{.name = "cuda-window",

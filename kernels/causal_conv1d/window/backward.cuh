@@ -55,19 +55,18 @@ Launch launch_backward(const ConvBackwardArgs& args, float* partials) {
   const bool is_aligned = in.channels_last ? in.dim % kBackwardChannels == 0 : in.seqlen % kLaneSteps == 0;
   const bool by_vectors = is_aligned && args.dout_channels_last == in.channels_last;
   const std::int64_t count = partials_of(in.channels_last, in.batch, in.dim, in.seqlen);
-  return with_options(in, by_vectors, [&]<int kReach, bool kVector, bool kPacked, bool kSilu>() -> Launch {
+  return with_options(in, by_vectors, [&]<int kReach, class Choice>(const Choice& options) -> Launch {
     const Launch sum = launch_of(sum_partials<kReach>, ceil_div((kReach + 1) * in.dim, kWarpThreads),
                                  dim3(kWarpThreads, kWarpThreads), 0, args, count, partials);
     Launch gradients;
     if (in.channels_last) {
       const ChannelPlan plan = backward_channel_plan(in.batch, in.dim, in.seqlen);
-      gradients = launch_of(backward_channels<Io, kReach, kVector, kPacked, kSilu>, plan.blocks(in.batch),
-                            dim3(kChannelThreads), 0, args, strides, plan, partials);
+      gradients = launch_of(backward_channels<Io, kReach, Choice>, plan.blocks(in.batch),
+                            dim3(kChannelThreads), 0, args, strides, plan, partials, options);
     } else {
       const RowPlan plan = plan_rows(in.seqlen, kBackwardTiles);
-      gradients =
-          launch_of(backward_rows<Io, kReach, kVector, kPacked, kSilu>, plan.blocks(in.batch * in.dim),
-                    dim3(kRowWarps * kWarpThreads), 0, args, strides, plan, partials);
+      gradients = launch_of(backward_rows<Io, kReach, Choice>, plan.blocks(in.batch * in.dim),
+                            dim3(kRowWarps * kWarpThreads), 0, args, strides, plan, partials, options);
     }
     return [=](void* stream) {
       gradients(stream);

@@ -79,14 +79,14 @@ struct AdjointWindow {
   }
 
   /// dx̃ of the oldest step.
-  template <bool kPacked>
+  template <class Choice>
   __device__ void finish(const Filter<kReach, kChannels>& filter, float (&dx)[kChannels]) const {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) dx[c] = 0.0F;
 #pragma unroll
     for (int j = 0; j < kReach; ++j) {
       const int later = kReach - 1 - j;
-      const bool counts = filter.has(j) && (!kPacked || number[later] == number[0]);
+      const bool counts = filter.has(j) && (!Choice::kHasNumbers || number[later] == number[0]);
 #pragma unroll
       for (int c = 0; c < kChannels; ++c)
         dx[c] = counts ? fmaf(filter.weight[j][c], g[later][c], dx[c]) : dx[c];
@@ -94,21 +94,22 @@ struct AdjointWindow {
   }
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
+template <class Io, int kReach, class Choice>
 struct ChannelGradients {
   static constexpr int kChannels = kBackwardChannels;
   static constexpr int kAhead = backward_steps_at_once(sizeof(Io));
 
   const ConvBackwardArgs& args;
   DoutStrides strides;
-  ChannelRun<Io, kChannels, kVector> run;
+  ChannelRun<Io, kChannels, Choice> run;
   Filter<kReach, kChannels> filter;
   StepWindow<kReach, kChannels> window;
   AdjointWindow<kReach, kChannels> adjoints{};
   FilterSums<kReach, kChannels> sums{};
 
-  __device__ ChannelGradients(const ConvBackwardArgs& all, const DoutStrides& dout, const ChannelPlan& plan)
-      : args(all), strides(dout), run(all.in, plan) {}
+  __device__ ChannelGradients(const ConvBackwardArgs& all, const DoutStrides& dout, const ChannelPlan& plan,
+                              Choice options)
+      : args(all), strides(dout), run(all.in, options, plan) {}
 
   __device__ const Io* dout_at(std::int64_t t) const {
     return static_cast<const Io*>(args.dout) + run.place.batch * strides.batch +
@@ -122,26 +123,26 @@ struct ChannelGradients {
     float x[kChannels], g[kChannels];
     unpack(packed_x, x);
     unpack(packed_dout, g);
-    const int number = kPacked ? run.number(t) : 0;
-    if constexpr (kSilu) {
+    const int number = run.number(t);
+    if (Choice::silu(args.in)) {
       float s[kChannels];
-      convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
+      convolve<Choice>(filter, window, x, number, s);
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) g[c] *= fast_silu_slope(s[c]).slope;
     }
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)
-      if (kPacked && number < 0) g[c] = 0.0F;
+      if (number < 0) g[c] = 0.0F;
     if constexpr (kIsOwn) add_to_sums(x, g, number);
     window.push(x, number);
     adjoints.push(g, number);
-    adjoints.template finish<kPacked>(filter, dx);
+    adjoints.template finish<Choice>(filter, dx);
   }
 
   __device__ void add_to_sums(const float (&x)[kChannels], const float (&g)[kChannels], int number) {
 #pragma unroll
     for (int j = 0; j < kReach - 1; ++j) {
-      const bool counts = !kPacked || window.number[j] == number;
+      const bool counts = !Choice::kHasNumbers || window.number[j] == number;
 #pragma unroll
       for (int c = 0; c < kChannels; ++c)
         sums.weight[j][c] = counts ? fmaf(g[c], window.x[j][c], sums.weight[j][c]) : sums.weight[j][c];
@@ -166,8 +167,8 @@ struct ChannelGradients {
           dx[c] += to_float(static_cast<const Io*>(args.dfinal_states)[run.state_offset(c) + final]);
     }
     if (t >= 0)
-      return store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid,
-                                                  dx);
+      return store_floats(run.options.by_vectors(), static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid,
+                          dx);
     if (args.dinitial_states == nullptr || t + taps < 0) return;
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)
@@ -182,7 +183,8 @@ struct ChannelGradients {
     for (std::int64_t t = first; t < last; ++t) {
       float dx[kChannels];
       const int valid = t < args.in.seqlen ? run.valid : 0;
-      const auto dout = load_packed<Io, kChannels, kVector>(dout_at(t), strides.channel, valid);
+      const auto dout =
+          load_packed<Io, kChannels>(run.options.by_vectors(), dout_at(t), strides.channel, valid);
       walk_step<kIsOwn>(t, run.load_x(t), dout, dx);
       store_end(t - (kReach - 1), dx);
     }
@@ -197,8 +199,8 @@ struct ChannelGradients {
     Packed<Io, kChannels> x_ahead[kAhead], dout_ahead[kAhead];
     const auto load = [&](std::int64_t step, int u) {
       const int valid = step < run.end ? run.valid : 0;
-      x_ahead[u] = load_packed<Io, kChannels, kVector>(next_x, 1, valid);
-      dout_ahead[u] = load_packed<Io, kChannels, kVector>(next_dout, strides.channel, valid);
+      x_ahead[u] = load_packed<Io, kChannels>(run.options.by_vectors(), next_x, 1, valid);
+      dout_ahead[u] = load_packed<Io, kChannels>(run.options.by_vectors(), next_dout, strides.channel, valid);
       next_x += dim;
       next_dout += strides.step;
     };
@@ -212,7 +214,7 @@ struct ChannelGradients {
         load(t + kAhead + u, u);
         float dx[kChannels];
         walk_step<true>(t + u, x, dout, dx);
-        store_floats<Io, kChannels, kVector>(to, 1, run.valid, dx);
+        store_floats(run.options.by_vectors(), to, 1, run.valid, dx);
       }
     }
     return t;
@@ -221,10 +223,10 @@ struct ChannelGradients {
   __device__ void walk() {
     const std::int64_t begin = run.place.step;
     const std::int64_t body = begin + kReach < run.end ? begin + kReach : run.end;
-    filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel, args.in.width,
-                                                         run.valid);
-    window = run.template window_before<kReach, kPacked>();
-    if constexpr (kPacked) {
+    filter = load_filter<Io, kReach, kChannels>(run.options.by_vectors(), args.in.weights, run.place.channel,
+                                                args.in.width, run.valid);
+    window = run.template window_before<kReach>();
+    if constexpr (Choice::kHasNumbers) {
 #pragma unroll
       for (int i = 0; i < kReach; ++i) adjoints.number[i] = i > 0 ? window.number[i - 1] : -2;
     }
@@ -235,11 +237,11 @@ struct ChannelGradients {
 };
 
 /// Two blocks on a multiprocessor where registers allow it.
-template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
+template <class Io, int kReach, class Choice>
 __global__ void __launch_bounds__(kChannelThreads, kReach == 4 ? 2 : 1)
     backward_channels(const ConvBackwardArgs args, const DoutStrides strides, const ChannelPlan plan,
-                      float* partials) {
-  ChannelGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);
+                      float* partials, const Choice options) {
+  ChannelGradients<Io, kReach, Choice> gradients(args, strides, plan, options);
   if (!gradients.run.is_empty()) gradients.walk();
   reduce_runs<kReach, kBackwardChannels>(gradients.sums, plan, gradients.run.place, args.in.dim, partials);
 }

@@ -25,10 +25,10 @@ struct TileInputs {
   Packed<Io, kReach> before;
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
+template <class Io, int kReach, class Choice>
 struct RowGradients {
   const ConvBackwardArgs& args;
-  RowSegment<Io, kVector> segment;
+  RowSegment<Io, Choice> segment;
   std::int64_t dout_step;
   const Io *x, *dout;  ///< at the segment's first step, like dx
   Io* dx;
@@ -38,8 +38,9 @@ struct RowGradients {
   float after[kReach - 1] = {};  ///< lane 0's first g of the tile after
   FilterSums<kReach, 1> sums{};
 
-  __device__ RowGradients(const ConvBackwardArgs& all, const DoutStrides& strides, const RowPlan& plan)
-      : args(all), segment(all.in, plan), dout_step(strides.step) {
+  __device__ RowGradients(const ConvBackwardArgs& all, const DoutStrides& strides, const RowPlan& plan,
+                          Choice options)
+      : args(all), segment(all.in, options, plan), dout_step(strides.step) {
     const std::int64_t first = segment.row * all.in.seqlen + segment.begin;
     x = static_cast<const Io*>(all.in.x) + first;
     dx = static_cast<Io*>(all.dx) + first;
@@ -55,7 +56,7 @@ struct RowGradients {
   __device__ int own(int t) const { return t + segment.lane * kLaneSteps; }
   /// How many of a lane's steps from `first` on are before `end`.
   __device__ static int valid(int first, int end) {
-    if constexpr (kVector) return first < end ? kLaneSteps : 0;
+    if constexpr (Choice::kAreVectors == Is::yes) return first < end ? kLaneSteps : 0;
     return max(min(end - first, kLaneSteps), 0);
   }
 
@@ -63,35 +64,37 @@ struct RowGradients {
   __device__ TileInputs<Io, kReach> load(int t) const {
     const int first = own(t);
     const int there = t >= 0 ? valid(first, limit) : 0;
-    return {
-        load_packed<Io, kLaneSteps, kVector>(x + first, 1, there),
-        load_packed<Io, kLaneSteps, kVector>(dout + (kVector ? first : first * dout_step), dout_step, there),
-        load_packed<Io, kReach, kVector>(x + first - kReach, 1,
-                                         there > 0 && first > before_first ? kReach : 0)};
+    const bool by_vectors = segment.options.by_vectors();
+    return {load_packed<Io, kLaneSteps>(by_vectors, x + first, 1, there),
+            load_packed<Io, kLaneSteps>(by_vectors,
+                                        dout + (Choice::kAreVectors != Is::yes ? first * dout_step : first),
+                                        dout_step, there),
+            load_packed<Io, kReach>(by_vectors, x + first - kReach, 1,
+                                    there > 0 && first > before_first ? kReach : 0)};
   }
 
   /// g of the lane's steps.
-  __device__ LaneSteps<kReach, kPacked> adjoints(int t, const TileInputs<Io, kReach>& tile,
-                                                 float (&g)[kLaneSteps]) const {
+  __device__ LaneSteps<kReach, Choice> adjoints(int t, const TileInputs<Io, kReach>& tile,
+                                                float (&g)[kLaneSteps]) const {
     float own_x[kLaneSteps], loaded[kReach], before[kReach - 1];
     unpack(tile.x, own_x);
     unpack(tile.before, loaded);
 #pragma unroll
     for (int i = 0; i < kReach - 1; ++i) before[i] = loaded[i + 1];
     if (t == 0 && segment.begin == 0 && segment.lane == 0) segment.template load_before<kReach>(before);
-    LaneSteps<kReach, kPacked> steps;
+    LaneSteps<kReach, Choice> steps;
     steps.set_x(before, own_x);
     steps.load_numbers(segment, segment.begin + own(t));
     unpack(tile.dout, g);
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
-      if constexpr (kSilu) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
+      if (Choice::silu(args.in)) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
       if (steps.is_padding(i)) g[i] = 0.0F;
     }
     return steps;
   }
 
-  __device__ void add(const LaneSteps<kReach, kPacked>& steps, const float (&g)[kLaneSteps]) {
+  __device__ void add(const LaneSteps<kReach, Choice>& steps, const float (&g)[kLaneSteps]) {
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
       sums.bias[0] += g[i];
@@ -113,8 +116,8 @@ struct RowGradients {
     float g_after[kReach - 1];
     from_lane_after<kReach>(g, after, segment.lane, g_after);
     const int first = own(t);
-    int numbers[kPacked ? kLaneSteps + kReach - 1 : 1];
-    if constexpr (kPacked) {
+    int numbers[Choice::kHasNumbers ? kLaneSteps + kReach - 1 : 1];
+    if constexpr (Choice::kHasNumbers) {
 #pragma unroll
       for (int i = 0; i < kLaneSteps + kReach - 1; ++i)
         numbers[i] = segment.number(segment.begin + first + i);
@@ -127,7 +130,7 @@ struct RowGradients {
       for (int j = kReach - 2; j >= 0; --j) {
         const int later = i + kReach - 1 - j;
         const float value = later < kLaneSteps ? g[later] : g_after[later - kLaneSteps];
-        const bool counts = filter.has(j) && (!kPacked || numbers[later] == numbers[i]);
+        const bool counts = filter.has(j) && (!Choice::kHasNumbers || numbers[later] == numbers[i]);
         to[i] = counts ? fmaf(filter.weight[j][0], value, to[i]) : to[i];
       }
     }
@@ -135,7 +138,7 @@ struct RowGradients {
 #pragma unroll
       for (int i = 0; i < kLaneSteps; ++i) to[i] += dfinal(segment.begin + first + i);
     }
-    store_floats<Io, kLaneSteps, kVector>(dx + first, 1, valid(first, length), to);
+    store_floats(segment.options.by_vectors(), dx + first, 1, valid(first, length), to);
   }
 
   /// By the lane that has the first steps, whose g are in `after` when all tiles are done.
@@ -160,7 +163,7 @@ struct RowGradients {
     for (int i = 0; i < kReach - 1; ++i) after[i] = g[i];
   }
   __device__ void walk() {
-    filter = load_filter<Io, kReach, 1, false>(args.in.weights, segment.channel, args.in.width, 1);
+    filter = load_filter<Io, kReach, 1>(false, args.in.weights, segment.channel, args.in.width, 1);
     const int behind = (length + kTileSteps - 1) / kTileSteps * kTileSteps;
     int t = behind - kTileSteps;
     TileInputs<Io, kReach> tile = load(t);
@@ -192,11 +195,11 @@ struct RowGradients {
   }
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
+template <class Io, int kReach, class Choice>
 __global__ void __launch_bounds__(kRowWarps* kWarpThreads, kReach == 4 ? kBackwardRowBlocks : 1)
-    backward_rows(const ConvBackwardArgs args, const DoutStrides strides, const RowPlan plan,
-                  float* partials) {
-  RowGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);
+    backward_rows(const ConvBackwardArgs args, const DoutStrides strides, const RowPlan plan, float* partials,
+                  const Choice options) {
+  RowGradients<Io, kReach, Choice> gradients(args, strides, plan, options);
   if (gradients.segment.is_empty()) return;
   gradients.walk();
   gradients.reduce(plan.segments, partials);

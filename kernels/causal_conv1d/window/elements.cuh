@@ -56,12 +56,12 @@ __device__ std::uint32_t bits_of(Io element) {
     return *reinterpret_cast<const std::uint16_t*>(&element);
 }
 
-/// Elements from[0], from[stride], …, the first `valid` of them; zeros for the others. kVector: the stride is
-/// 1, the address aligned, and `valid` is kCount, or at most 0.
-template <class Io, int kCount, bool kVector>
-__device__ Packed<Io, kCount> load_packed(const Io* from, std::int64_t stride, int valid) {
+/// Elements from[0], from[stride], …, the first `valid` of them; zeros for the others. by_vectors: the stride
+/// is 1, the address aligned, and `valid` is kCount, or at most 0.
+template <class Io, int kCount>
+__device__ Packed<Io, kCount> load_packed(bool by_vectors, const Io* from, std::int64_t stride, int valid) {
   Packed<Io, kCount> packed{};
-  if constexpr (kVector) {
+  if (by_vectors) {
     if (valid > 0) load_words(packed.words, from);
   } else {
 #pragma unroll
@@ -91,9 +91,10 @@ __device__ void unpack(const Packed<Io, kCount>& packed, float (&to)[kCount]) {
   }
 }
 
-template <class Io, int kCount, bool kVector>
-__device__ void store_floats(Io* to, std::int64_t stride, int valid, const float (&from)[kCount]) {
-  if constexpr (kVector) {
+template <class Io, int kCount>
+__device__ void store_floats(bool by_vectors, Io* to, std::int64_t stride, int valid,
+                             const float (&from)[kCount]) {
+  if (by_vectors) {
     if (valid <= 0) return;
     Packed<Io, kCount> packed;
 #pragma unroll
@@ -123,11 +124,11 @@ struct Filter {
   __device__ bool has(int tap) const { return (kChannels == 1 && tap >= kReach / 2) || tap >= unused; }
 };
 
-template <int kReach, int kChannels, bool kVector, class Weight>
-__device__ void load_filter_as(Filter<kReach, kChannels>& filter, const ConvWeights& from,
+template <class Weight, int kReach, int kChannels>
+__device__ void load_filter_as(Filter<kReach, kChannels>& filter, bool by_vectors, const ConvWeights& from,
                                std::int64_t channel, int width, int valid) {
   const auto* weight = static_cast<const Weight*>(from.weight) + channel * width;
-  if (kVector && width == kReach) {
+  if (by_vectors && width == kReach) {
     if (valid <= 0) return;
     Packed<Weight, kReach * kChannels> packed;
     load_words(packed.words, weight);
@@ -149,15 +150,15 @@ __device__ void load_filter_as(Filter<kReach, kChannels>& filter, const ConvWeig
 }
 
 /// The filters of the channels from `channel` on; only the first `valid` of them exist.
-template <class Io, int kReach, int kChannels, bool kVector>
-__device__ Filter<kReach, kChannels> load_filter(const ConvWeights& from, std::int64_t channel, int width,
-                                                 int valid) {
+template <class Io, int kReach, int kChannels>
+__device__ Filter<kReach, kChannels> load_filter(bool by_vectors, const ConvWeights& from,
+                                                 std::int64_t channel, int width, int valid) {
   Filter<kReach, kChannels> filter{};
   filter.unused = kReach - width;
   if (from.are_f32)
-    load_filter_as<kReach, kChannels, kVector, float>(filter, from, channel, width, valid);
+    load_filter_as<float>(filter, by_vectors, from, channel, width, valid);
   else
-    load_filter_as<kReach, kChannels, kVector, Io>(filter, from, channel, width, valid);
+    load_filter_as<Io>(filter, by_vectors, from, channel, width, valid);
   return filter;
 }
 

@@ -25,23 +25,21 @@ ChannelPlan plan_of(const CausalConv1d& conv, DType dtype) {
 template <class Io>
 Launch launch_channels(const ConvForwardArgs& args, const ChannelPlan& plan) {
   const ConvInputs1d& in = args.in;
-  return with_options(in, in.dim % plan.channels == 0,
-                      [&]<int kReach, bool kVector, bool kPacked, bool kSilu>() {
-                        constexpr int kChannels = forward_channels_of(kReach, sizeof(Io));
-                        return launch_of(forward_channels<Io, kReach, kChannels, kVector, kPacked, kSilu>,
-                                         plan.blocks(in.batch), dim3(kChannelThreads), 0, args, plan);
-                      });
+  return with_options(in, in.dim % plan.channels == 0, [&]<int kReach, class Choice>(Choice options) {
+    constexpr int kChannels = forward_channels_of(kReach, sizeof(Io));
+    return launch_of(forward_channels<Io, kReach, kChannels, Choice>, plan.blocks(in.batch),
+                     dim3(kChannelThreads), 0, args, plan, options);
+  });
 }
 
 template <class Io>
 Launch launch_rows(const ConvForwardArgs& args) {
   const ConvInputs1d& in = args.in;
   const RowPlan plan = plan_rows(in.seqlen, kForwardTiles);
-  return with_options(
-      in, in.seqlen % kLaneSteps == 0, [&]<int kReach, bool kVector, bool kPacked, bool kSilu>() {
-        return launch_of(forward_rows<Io, kReach, kVector, kPacked, kSilu>, plan.blocks(in.batch * in.dim),
-                         dim3(kRowWarps * kWarpThreads), 0, args, plan);
-      });
+  return with_options(in, in.seqlen % kLaneSteps == 0, [&]<int kReach, class Choice>(Choice options) {
+    return launch_of(forward_rows<Io, kReach, Choice>, plan.blocks(in.batch * in.dim),
+                     dim3(kRowWarps * kWarpThreads), 0, args, plan, options);
+  });
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {

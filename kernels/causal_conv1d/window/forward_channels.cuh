@@ -14,6 +14,7 @@
 
 #include "kernels/causal_conv1d/window/elements.cuh"
 #include "kernels/causal_conv1d/window/map.h"
+#include "kernels/causal_conv1d/window/options.h"
 
 namespace ssmbench::window {
 
@@ -37,15 +38,17 @@ struct StepWindow {
 };
 
 /// A thread's place in the tensors of layout bld.
-template <class Io, int kChannels, bool kVector>
+template <class Io, int kChannels, class Choice>
 struct ChannelRun {
   const ConvInputs1d& in;
+  Choice options;
   ChannelPlace place;
   std::int64_t end;  ///< of the run
   int valid;         ///< channels
 
-  __device__ ChannelRun(const ConvInputs1d& inputs, const ChannelPlan& plan)
+  __device__ ChannelRun(const ConvInputs1d& inputs, Choice chosen, const ChannelPlan& plan)
       : in(inputs),
+        options(chosen),
         place(channel_place(plan, blockIdx.x, static_cast<int>(threadIdx.x))),
         end(place.step + plan.steps < inputs.seqlen ? place.step + plan.steps : inputs.seqlen),
         valid(valid_of(place.channel, kChannels, inputs.dim)) {}
@@ -55,13 +58,10 @@ struct ChannelRun {
     return (place.batch * in.seqlen + t) * in.dim + place.channel;
   }
   __device__ Packed<Io, kChannels> load_x(std::int64_t t) const {
-    return load_packed<Io, kChannels, kVector>(static_cast<const Io*>(in.x) + offset(t), 1,
-                                               t < in.seqlen ? valid : 0);
+    return load_packed<Io, kChannels>(options.by_vectors(), static_cast<const Io*>(in.x) + offset(t), 1,
+                                      t < in.seqlen ? valid : 0);
   }
-  /// A number that no other step has where there is no step.
-  __device__ int number(std::int64_t t) const {
-    return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + place.batch * in.seqlen + t) : -2;
-  }
+  __device__ int number(std::int64_t t) const { return options.number(in, place.batch, t); }
   __device__ std::int64_t state_offset(int c) const {
     return (place.batch * in.dim + place.channel + c) * in.taps();
   }
@@ -75,28 +75,28 @@ struct ChannelRun {
     for (int c = 0; c < kChannels; ++c)
       to[c] = states != nullptr && i >= 0 && c < valid ? to_float(states[state_offset(c) + i]) : 0.0F;
   }
-  template <int kReach, bool kPacked>
+  template <int kReach>
   __device__ StepWindow<kReach, kChannels> window_before() const {
     StepWindow<kReach, kChannels> window;
 #pragma unroll
     for (int i = 0; i < kReach - 1; ++i) {
       const std::int64_t t = place.step - (kReach - 1) + i;
       load_before(t, window.x[i]);
-      window.number[i] = kPacked ? number(t) : 0;
+      window.number[i] = number(t);
     }
     return window;
   }
 };
 
 /// s of one step.
-template <int kReach, int kChannels, bool kPacked>
+template <class Choice, int kReach, int kChannels>
 __device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWindow<kReach, kChannels>& window,
                          const float (&x)[kChannels], int number, float (&s)[kChannels]) {
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) s[c] = filter.bias[c];
 #pragma unroll
   for (int j = 0; j < kReach - 1; ++j) {
-    const bool counts = filter.has(j) && (!kPacked || window.number[j] == number);
+    const bool counts = filter.has(j) && (!Choice::kHasNumbers || window.number[j] == number);
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)  // predicated, not a branch
       s[c] = counts ? fmaf(filter.weight[j][c], window.x[j][c], s[c]) : s[c];
@@ -106,27 +106,27 @@ __device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWind
 }
 
 /// One step: x is what has been loaded, `to` where out of the step is.
-template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, bool kSilu>
-__device__ void forward_step(const ChannelRun<Io, kChannels, kVector>& run,
+template <class Io, int kReach, int kChannels, class Choice>
+__device__ void forward_step(const ChannelRun<Io, kChannels, Choice>& run,
                              const Filter<kReach, kChannels>& filter, StepWindow<kReach, kChannels>& window,
                              std::int64_t t, const Packed<Io, kChannels>& packed, Io* to) {
   float x[kChannels], s[kChannels];
   unpack(packed, x);
-  const int number = kPacked ? run.number(t) : 0;
-  convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
+  const int number = run.number(t);
+  convolve<Choice>(filter, window, x, number, s);
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
-    if constexpr (kSilu) s[c] = fast_silu(s[c]);
-    if (kPacked && number < 0) s[c] = 0.0F;
+    if (Choice::silu(run.in)) s[c] = fast_silu(s[c]);
+    if (number < 0) s[c] = 0.0F;
   }
-  store_floats<Io, kChannels, kVector>(to, 1, run.valid, s);
+  store_floats(run.options.by_vectors(), to, 1, run.valid, s);
   window.push(x, number);
 }
 
-template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, bool kSilu>
+template <class Io, int kReach, int kChannels, class Choice>
 __global__ void __launch_bounds__(kChannelThreads, 2)
-    forward_channels(const ConvForwardArgs args, const ChannelPlan plan) {
-  const ChannelRun<Io, kChannels, kVector> run(args.in, plan);
+    forward_channels(const ConvForwardArgs args, const ChannelPlan plan, const Choice options) {
+  const ChannelRun<Io, kChannels, Choice> run(args.in, options, plan);
   if (run.is_empty()) return;
   const std::int64_t begin = run.place.step;
   const std::int64_t dim = args.in.dim;
@@ -136,24 +136,24 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
   Packed<Io, kChannels> ahead[kStepsAtOnce];
 #pragma unroll
   for (int u = 0; u < kStepsAtOnce; ++u, next += dim)
-    ahead[u] = load_packed<Io, kChannels, kVector>(next, 1, begin + u < run.end ? run.valid : 0);
-  const auto filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel,
-                                                                  args.in.width, run.valid);
-  auto window = run.template window_before<kReach, kPacked>();
+    ahead[u] = load_packed<Io, kChannels>(options.by_vectors(), next, 1, begin + u < run.end ? run.valid : 0);
+  const auto filter = load_filter<Io, kReach, kChannels>(options.by_vectors(), args.in.weights,
+                                                         run.place.channel, args.in.width, run.valid);
+  auto window = run.template window_before<kReach>();
 
   std::int64_t t = begin;
   for (; t + kStepsAtOnce <= run.end; t += kStepsAtOnce) {
 #pragma unroll
     for (int u = 0; u < kStepsAtOnce; ++u, next += dim, to += dim) {
       const Packed<Io, kChannels> now = ahead[u];
-      ahead[u] = load_packed<Io, kChannels, kVector>(next, 1, t + kStepsAtOnce + u < run.end ? run.valid : 0);
-      forward_step<Io, kReach, kChannels, kVector, kPacked, kSilu>(run, filter, window, t + u, now, to);
+      ahead[u] = load_packed<Io, kChannels>(options.by_vectors(), next, 1,
+                                            t + kStepsAtOnce + u < run.end ? run.valid : 0);
+      forward_step(run, filter, window, t + u, now, to);
     }
   }
 #pragma unroll
   for (int u = 0; u + 1 < kStepsAtOnce; ++u, to += dim)  // the last steps of the sequence
-    if (t + u < run.end)
-      forward_step<Io, kReach, kChannels, kVector, kPacked, kSilu>(run, filter, window, t + u, ahead[u], to);
+    if (t + u < run.end) forward_step(run, filter, window, t + u, ahead[u], to);
   if (args.final_states == nullptr || run.end < args.in.seqlen) return;
 #pragma unroll
   for (int c = 0; c < kChannels; ++c)

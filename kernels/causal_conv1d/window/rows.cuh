@@ -2,6 +2,7 @@
 
 #include "kernels/causal_conv1d/window/elements.cuh"
 #include "kernels/causal_conv1d/window/map.h"
+#include "kernels/causal_conv1d/window/options.h"
 
 // Where time is last: what a warp holds of a tile of a row, eight neighbouring steps a lane.
 
@@ -36,14 +37,15 @@ __device__ void from_lane_after(const T (&own)[kLaneSteps], const T (&after)[kRe
 }
 
 /// A warp's row of (batch, channel) and segment of its steps.
-template <class Io, bool kVector>
+template <class Io, class Choice>
 struct RowSegment {
   const ConvInputs1d& in;
+  Choice options;
   std::int64_t row, batch, channel, segment, begin, end;
   int lane;
 
-  __device__ RowSegment(const ConvInputs1d& inputs, const RowPlan& plan)
-      : in(inputs), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
+  __device__ RowSegment(const ConvInputs1d& inputs, Choice chosen, const RowPlan& plan)
+      : in(inputs), options(chosen), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
     // By a shuffle, so that the compiler sees that a warp has one number and its loops do not diverge.
     const int warp_of_block = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
     const std::int64_t warp = std::int64_t{blockIdx.x} * kRowWarps + warp_of_block;
@@ -61,8 +63,8 @@ struct RowSegment {
   __device__ int valid(std::int64_t first) const { return valid_of(first, kLaneSteps, in.seqlen); }
 
   __device__ Packed<Io, kLaneSteps> load_x(std::int64_t t) const {
-    return load_packed<Io, kLaneSteps, kVector>(static_cast<const Io*>(in.x) + row * in.seqlen + own(t), 1,
-                                                valid(own(t)));
+    return load_packed<Io, kLaneSteps>(
+        options.by_vectors(), static_cast<const Io*>(in.x) + row * in.seqlen + own(t), 1, valid(own(t)));
   }
   /// x̃ of one step before the segment or at its end.
   __device__ float load_step(std::int64_t t) const {
@@ -77,17 +79,16 @@ struct RowSegment {
     for (int i = 0; i < kReach - 1; ++i) to[i] = load_step(begin - (kReach - 1) + i);
   }
 
-  /// A number that no other step has where there is no step.
   __device__ int number(std::int64_t t) const {
-    return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + batch * in.seqlen + t) : -2;
+    return options.number(in, batch, t);
   }
 };
 
 /// A lane's steps with those before, the oldest first, and their sequences' numbers.
-template <int kReach, bool kPacked>
+template <int kReach, class Choice>
 struct LaneSteps {
   float x[kReach - 1 + kLaneSteps];
-  int number[kPacked ? kReach - 1 + kLaneSteps : 1];
+  int number[Choice::kHasNumbers ? kReach - 1 + kLaneSteps : 1];
 
   __device__ void set_x(const float (&before)[kReach - 1], const float (&own)[kLaneSteps]) {
 #pragma unroll
@@ -98,7 +99,7 @@ struct LaneSteps {
   /// For the lane whose first step is `first`.
   template <class Segment>
   __device__ void load_numbers(const Segment& segment, std::int64_t first) {
-    if constexpr (kPacked) {
+    if constexpr (Choice::kHasNumbers) {
 #pragma unroll
       for (int i = 0; i < kReach - 1 + kLaneSteps; ++i) number[i] = segment.number(first - (kReach - 1) + i);
     }
@@ -106,11 +107,11 @@ struct LaneSteps {
 
   /// Whether step i of the lane reaches the one of tap j.
   __device__ bool reaches(int i, int j) const {
-    if constexpr (kPacked) return number[i + j] == number[i + kReach - 1];
+    if constexpr (Choice::kHasNumbers) return number[i + j] == number[i + kReach - 1];
     return true;
   }
   __device__ bool is_padding(int i) const {
-    if constexpr (kPacked) return number[i + kReach - 1] < 0;
+    if constexpr (Choice::kHasNumbers) return number[i + kReach - 1] < 0;
     return false;
   }
   /// The newest tap first, which every filter has.

@@ -36,7 +36,7 @@ struct PackedState {
   __device__ void load(const ConvUpdateArgs& args, std::int64_t slot, std::int64_t channel) {
 #pragma unroll
     for (int k = 0; k < kTaps; ++k)
-      of_tap[k] = load_packed<Io, kChannels, true>(address(args, slot, channel, k), 1, kChannels);
+      of_tap[k] = load_packed<Io, kChannels>(true, address(args, slot, channel, k), 1, kChannels);
   }
   __device__ void unpack_taps(float (&taps)[kTaps][kChannels]) const {
     float vectors[kTaps][kChannels];
@@ -62,7 +62,7 @@ struct PackedState {
     }
 #pragma unroll
     for (int k = 0; k < kTaps; ++k)
-      store_floats<Io, kChannels, true>(address(args, slot, channel, k), 1, kChannels, vectors[k]);
+      store_floats(true, address(args, slot, channel, k), 1, kChannels, vectors[k]);
   }
 };
 
@@ -87,7 +87,7 @@ __device__ void step_row(const ConvUpdateArgs& args, const Filter<kTaps + 1, kUp
 #pragma unroll
     for (int j = 0; j < kTaps; ++j) taps[j][c] = j + 1 < kTaps ? taps[j + 1 < kTaps ? j + 1 : j][c] : x[c];
   }
-  store_floats<Io, kChannels, true>(static_cast<Io*>(args.out) + row * args.dim + channel, 1, kChannels, out);
+  store_floats(true, static_cast<Io*>(args.out) + row * args.dim + channel, 1, kChannels, out);
   if (slots.destination >= 0)
     PackedState<Io, kChannelsLast, kTaps>::store(args, slots.destination, channel, taps);
 }
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
   if (place.channel >= args.dim) return;
   const std::int64_t end = place.row + plan.rows < args.batch ? place.row + plan.rows : args.batch;
   const auto filter =
-      load_filter<Io, kTaps + 1, kChannels, true>(args.weights, place.channel, args.width, kChannels);
+      load_filter<Io, kTaps + 1, kChannels>(true, args.weights, place.channel, args.width, kChannels);
   for (std::int64_t first = place.row; first < end; first += kRowsAtOnce) {
     RowSlots slots[kRowsAtOnce];
     Packed<Io, kChannels> x[kRowsAtOnce];
@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kUpdateThreads)
     for (int r = 0; r < kRowsAtOnce; ++r) {
       const bool is_there = first + r < end;
       slots[r] = is_there ? slots_of(args, first + r) : RowSlots{-1, -1};
-      x[r] = load_packed<Io, kChannels, true>(
-          static_cast<const Io*>(args.x) + (first + r) * args.dim + place.channel, 1,
+      x[r] = load_packed<Io, kChannels>(
+          true, static_cast<const Io*>(args.x) + (first + r) * args.dim + place.channel, 1,
           is_there ? kChannels : 0);
     }
 #pragma unroll
@@ -141,17 +141,20 @@ struct RowSteps {
     const Io* from =
         k < args.state_len ? state(slots.source, k) : static_cast<const Io*>(args.x) + at(k - args.state_len);
     if constexpr (kVector)
-      unpack(load_packed<Io, kChannels, true>(from, 1, kChannels), to);
+      unpack(load_packed<Io, kChannels>(true, from, 1, kChannels), to);
     else
       to[0] = to_float(*from);
   }
   __device__ void store(Io* to, const float (&from)[kChannels]) const {
-    store_floats<Io, kChannels, kVector>(to, 1, kChannels, from);
+    if constexpr (kVector)
+      store_floats(true, to, 1, kChannels, from);
+    else
+      *to = from_float<Io>(from[0]);
   }
 
   __device__ void run() const {
     const auto filter =
-        load_filter<Io, kReach, kChannels, kVector>(args.weights, channel, args.width, kChannels);
+        load_filter<Io, kReach, kChannels>(kVector, args.weights, channel, args.width, kChannels);
     float window[kReach][kChannels] = {};
     if (slots.source >= 0) {
 #pragma unroll

@@ -6,8 +6,11 @@
 // Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA,
 // "griddepcontrol".
 
+#include <cstdint>
+#include <type_traits>
+
 #include "base/cuda_check.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 namespace ssmbench::hopper {
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/cuda_check.h"
+#include "base/errors.h"
 
 namespace ssmbench::hopper {
 

@@ -7,6 +7,7 @@
 // No shared memory but the ticket; 64 registers of inputs. Neighbouring threads read neighbouring channels,
 // which are neighbours in memory, and their records are too.
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scan/lookback.cuh"
 #include "kernels/linear_scan/bind.h"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/linear_scan/bind.h"

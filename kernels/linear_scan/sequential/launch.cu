@@ -1,6 +1,7 @@
 // cuda-sequential for linear_scan: registration and launch. The pictures are in kernel.cuh and
 // tma_kernel.cuh.
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/linear_scan/bind.h"
 #include "kernels/linear_scan/sequential/kernel.cuh"

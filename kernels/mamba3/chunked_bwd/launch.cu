@@ -1,9 +1,10 @@
-// cuda-chunked-f32 for the gradients: registration and launch. The picture is in gradients.h.
+// cuda-chunked-f32 for the gradients: registration and launch. The picture is in gradients.h. Tensors in
+// 16 bits are copied to f32.
 
 #include <string>
 
 #include "base/errors.h"
-#include "kernels/common/io_types.cuh"
+#include "kernels/common/f32_copies.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/chunked_bwd/gradients.h"
@@ -21,21 +22,19 @@ struct BlockTeam {
   }
 };
 
-template <class Element>
 struct DeviceIo {
   static __device__ float load(const void* data, std::int64_t at) {
-    return to_float(static_cast<const Element*>(data)[at]);
+    return static_cast<const float*>(data)[at];
   }
   static __device__ void store(void* data, std::int64_t at, float value) {
-    static_cast<Element*>(data)[at] = from_float<Element>(value);
+    static_cast<float*>(data)[at] = value;
   }
 };
 
-template <class Io>
 __global__ void __launch_bounds__(kGradientThreads)
     gradients_kernel(const Mamba3BwdArgs args, const GradientPlan plan, float* workspace) {
   const BlockTeam team;
-  HeadGradients<DeviceIo<Io>, BlockTeam> gradients(args, plan, workspace, blockIdx.x, team);
+  HeadGradients<DeviceIo, BlockTeam> gradients(args, plan, workspace, blockIdx.x, team);
   for (std::int64_t task = blockIdx.x; task < plan.tasks; task += gridDim.x) gradients.run(task);
 }
 
@@ -43,10 +42,9 @@ __device__ inline std::int64_t thread_of_grid() {
   return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
 
-template <class Io>
 __global__ void vectors_kernel(const Mamba3BwdArgs args, const GradientPlan plan, const float* workspace) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.vector_elements) add_vector<DeviceIo<Io>>(args, plan, workspace, at);
+  if (at < plan.vector_elements) add_vector<DeviceIo>(args, plan, workspace, at);
 }
 
 __global__ void sums_kernel(const Mamba3BwdArgs args, const GradientPlan plan, float* workspace) {
@@ -79,27 +77,26 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
       launch_of(sums_kernel, blocks_of(args.in.scan.nheads * plan.sums.count), threads, 0, args, plan, room);
   const Launch ranks = launch_of(ranks_kernel, blocks_of(args.in.scan.nheads * (plan.headdim + 1)), threads,
                                  0, args, plan, room);
-  return with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) -> Launch {
-    const Launch heads = launch_of(gradients_kernel<Io>, plan.blocks, threads, 0, args, plan, room);
-    const Launch vectors =
-        launch_of(vectors_kernel<Io>, blocks_of(plan.vector_elements), threads, 0, args, plan, room);
-    return [=](void* stream) {
-      for (const Launch* each : {&heads, &vectors, &sums, &ranks}) (*each)(stream);
-    };
-  });
+  const Launch heads = launch_of(gradients_kernel, plan.blocks, threads, 0, args, plan, room);
+  const Launch vectors =
+      launch_of(vectors_kernel, blocks_of(plan.vector_elements), threads, 0, args, plan, room);
+  return [=](void* stream) {
+    for (const Launch* each : {&heads, &vectors, &sums, &ranks}) (*each)(stream);
+  };
 }
 
 Implementation chunked(const char* op) {
-  return {.name = "cuda-chunked-f32",
-          .op = op,
-          .device = DeviceKind::cuda,
-          .summary = "chunks as small products with f32 multiply-adds; every size and option",
-          .unsupported = unsupported,
-          .workspace_bytes =
-              [](const Problem& problem) {
-                return static_cast<std::size_t>(GradientPlan{Mamba3(problem)}.floats) * sizeof(float);
-              },
-          .bind = bind};
+  return with_f32_copies({.name = "cuda-chunked-f32",
+                          .op = op,
+                          .device = DeviceKind::cuda,
+                          .summary = "chunks as small products with f32 multiply-adds; every size and option",
+                          .unsupported = unsupported,
+                          .workspace_bytes =
+                              [](const Problem& problem) {
+                                return static_cast<std::size_t>(GradientPlan{Mamba3(problem)}.floats) *
+                                       sizeof(float);
+                              },
+                          .bind = bind});
 }
 
 const Registration siso(chunked("mamba3_siso_bwd"));

@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/errors.h"
 #include "kernels/common/hopper/device.h"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/hopper/fused/fused.h"

@@ -8,7 +8,7 @@
 #include "kernels/common/workspace.h"
 #include "kernels/mamba3/args.h"
 #include "model/dtype.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 // What makes a scan of Mamba-3 one of Mamba-2's kind, with B and C of each head: q and k with their biases,
 // rotated, and what inputs weigh. Sequences are one a batch: no cu_seqlens. The picture of the kernels is in

@@ -2,7 +2,7 @@
 
 #include "kernels/mamba3/args.h"
 #include "model/dtype.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 // Before and after the scan of rows (step, rank): V of each rank, and out of all ranks' rows. Kernels in
 // ranks.cuh.

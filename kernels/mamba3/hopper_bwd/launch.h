@@ -3,7 +3,7 @@
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 #include "kernels/ssd_chunk_scan/args.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 namespace ssmbench::mamba3_bwd {
 

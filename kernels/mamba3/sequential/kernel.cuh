@@ -71,21 +71,20 @@ __device__ inline BlockWork work_of(const Mamba3Args& args, const SequentialPlan
 }
 
 /// Increments of the angles and scalars of the tile's steps, V of its rows.
-template <class Io>
-__device__ void load_steps(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
-                           std::int64_t start, int steps, const Tile& tile) {
+__device__ inline void load_steps(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
+                                  std::int64_t start, int steps, const Tile& tile) {
   const Mamba3& scan = args.scan;
   const auto angles = static_cast<int>(scan.angles);
   for (int each = static_cast<int>(threadIdx.x); each < steps * angles;
        each += static_cast<int>(blockDim.x)) {
     const std::int64_t t = start + each / angles;
-    const float rate = rate_of<Io>(args, work.at.step(scan, t) * angles + each % angles);
+    const float rate = rate_of<float>(args, work.at.step(scan, t) * angles + each % angles);
     tile.phases[each] = phase_step(args.dt[work.at.scalar(scan, t)], rate);
   }
   for (int t = static_cast<int>(threadIdx.x); t < steps; t += static_cast<int>(blockDim.x)) {
-    const StepScalars here = scalars_of<Io>(args, work.at.scalar(scan, start + t));
+    const StepScalars here = scalars_of<float>(args, work.at.scalar(scan, start + t));
     const bool last = start + t + 1 == work.end;
-    const float later = last ? 0.0F : scalars_of<Io>(args, work.at.scalar(scan, start + t + 1)).previous;
+    const float later = last ? 0.0F : scalars_of<float>(args, work.at.scalar(scan, start + t + 1)).previous;
     tile.scalars[3 * t] = here.alpha;
     tile.scalars[3 * t + 1] = here.gamma;
     tile.scalars[3 * t + 2] = here.gamma + later;
@@ -93,7 +92,7 @@ __device__ void load_steps(const Mamba3Args& args, const SequentialPlan& plan, c
   for (int i = static_cast<int>(threadIdx.x); i < steps * plan.rows; i += static_cast<int>(blockDim.x)) {
     const int row = i % plan.rows;
     const std::int64_t from = work.at.step(scan, start + i / plan.rows) * scan.headdim + work.first_row + row;
-    tile.v[i] = row < work.rows ? load<Io>(args.V, from) : 0.0F;
+    tile.v[i] = row < work.rows ? load<float>(args.V, from) : 0.0F;
   }
 }
 
@@ -108,9 +107,8 @@ __device__ inline void add_up(const Mamba3& scan, int steps, const Tile& tile) {
 }
 
 /// q and k of the tile's steps, for all ranks.
-template <class Io>
-__device__ void load_vectors(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
-                             std::int64_t start, int steps, const Tile& tile) {
+__device__ inline void load_vectors(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
+                                    std::int64_t start, int steps, const Tile& tile) {
   const Mamba3& scan = args.scan;
   const auto pairs = static_cast<int>(scan.dstate) / 2;
   const auto angles = static_cast<int>(scan.angles);
@@ -126,8 +124,8 @@ __device__ void load_vectors(const Mamba3Args& args, const SequentialPlan& plan,
       const std::int64_t row = work.at.row(scan, plan.heads_per_group, start + t, r);
       const std::int64_t bias = work.at.factor(scan, r, scan.dstate);
       const auto to = (t * static_cast<int>(scan.rank) + r) * plan.padded;
-      store_rotated<Io>(args.Q, row, args.Q_bias + bias, pair, sine, cosine, tile.q + to);
-      store_rotated<Io>(args.K, row, args.K_bias + bias, pair, sine, cosine, tile.k + to);
+      store_rotated<float>(args.Q, row, args.Q_bias + bias, pair, sine, cosine, tile.q + to);
+      store_rotated<float>(args.K, row, args.K_bias + bias, pair, sine, cosine, tile.k + to);
     }
   }
 }
@@ -174,14 +172,14 @@ __device__ void do_step(float (&state)[kStates], const Tile& tile, const Sequent
 }
 
 /// The state before the first step, with what that step adds of the step before.
-template <class Io, int kStates>
+template <int kStates>
 __device__ void load_state(float (&state)[kStates], const Mamba3Args& args, const BlockWork& work, int row,
                            int lane) {
   const Mamba3& scan = args.scan;
   const bool given = args.input_ssm != nullptr && row < work.rows;
   const bool any = work.begin < work.end;
   const std::int64_t p = work.first_row + row;
-  const float weight = any && given ? scalars_of<Io>(args, work.at.scalar(scan, work.begin)).previous *
+  const float weight = any && given ? scalars_of<float>(args, work.at.scalar(scan, work.begin)).previous *
                                           args.input_v[work.at.state(scan) * scan.headdim + p]
                                     : 0.0F;
 #pragma unroll
@@ -199,9 +197,8 @@ __device__ void load_state(float (&state)[kStates], const Mamba3Args& args, cons
 }
 
 /// y of the tile, with the skip, to out or to the workspace.
-template <class Io>
-__device__ void store_tile(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
-                           std::int64_t start, int steps, const Tile& tile, float* workspace) {
+__device__ inline void store_tile(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
+                                  std::int64_t start, int steps, const Tile& tile, float* workspace) {
   const Mamba3& scan = args.scan;
   const auto rank = static_cast<int>(scan.rank);
   const float skip = args.D == nullptr ? 0.0F : args.D[work.at.head];
@@ -217,13 +214,13 @@ __device__ void store_tile(const Mamba3Args& args, const SequentialPlan& plan, c
         workspace[(work.at.step(scan, start + t) * rank + r) * scan.headdim + p] = y[r * plan.rows];
     }
     if (workspace == nullptr)
-      store_out<Io>(args, work.at, start + t, p, load_z<Io>(args, work.at, start + t, p), y, plan.rows,
-                    nullptr);
+      store_out<float>(args, work.at, start + t, p, load_z<float>(args, work.at, start + t, p), y, plan.rows,
+                       nullptr);
   }
 }
 
 /// The states after the last step, `last` of its tile; −1 where there was none.
-template <class Io, int kStates>
+template <int kStates>
 __device__ void store_states(const float (&state)[kStates], const Mamba3Args& args,
                              const SequentialPlan& plan, const BlockWork& work, const Tile& tile, int last) {
   const Mamba3& scan = args.scan;
@@ -239,7 +236,7 @@ __device__ void store_states(const float (&state)[kStates], const Mamba3Args& ar
   for (int i = thread; i < work.rows; i += static_cast<int>(blockDim.x)) {
     const std::int64_t to = at * scan.headdim + work.first_row + i;
     const float before = args.input_v == nullptr ? 0.0F : args.input_v[to];
-    store<Io>(args.final_v, to, last < 0 ? before : tile.v[last * plan.rows + i]);
+    store<float>(args.final_v, to, last < 0 ? before : tile.v[last * plan.rows + i]);
   }
   if (work.first_row != 0) return;
   for (int i = thread; i < scan.angles; i += static_cast<int>(blockDim.x)) {
@@ -275,7 +272,7 @@ __device__ inline void start_tile(const Mamba3Args& args, const SequentialPlan& 
                          : phase_of_radians(args.input_angle[work.at.state(scan) * scan.angles + i]);
 }
 
-template <class Io, int kStates>
+template <int kStates>
 __global__ void __launch_bounds__(kMaxRows* kLanes)
     sequential_kernel(const Mamba3Args args, const SequentialPlan plan, float* workspace) {
   extern __shared__ float4 memory[];
@@ -285,28 +282,27 @@ __global__ void __launch_bounds__(kMaxRows* kLanes)
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const auto rank = static_cast<int>(args.scan.rank);
   float state[kStates];
-  load_state<Io>(state, args, work, row, lane);
+  load_state(state, args, work, row, lane);
   start_tile(args, plan, work, tile);
   int steps = 0;
   for (std::int64_t start = work.begin; start < work.end; start += plan.steps) {
     __syncthreads();
     steps = steps_within(start, plan.steps, work.end);
-    load_steps<Io>(args, plan, work, start, steps, tile);
+    load_steps(args, plan, work, start, steps, tile);
     __syncthreads();
     add_up(args.scan, steps, tile);
     __syncthreads();
-    load_vectors<Io>(args, plan, work, start, steps, tile);
+    load_vectors(args, plan, work, start, steps, tile);
     __syncthreads();
     for (int t = 0; t < steps; ++t) do_step(state, tile, plan, rank, t, row, lane);
     __syncthreads();
-    store_tile<Io>(args, plan, work, start, steps, tile, workspace);
+    store_tile(args, plan, work, start, steps, tile, workspace);
   }
   __syncthreads();
-  if (args.final_ssm != nullptr) store_states<Io>(state, args, plan, work, tile, steps - 1);
+  if (args.final_ssm != nullptr) store_states(state, args, plan, work, tile, steps - 1);
 }
 
 /// out of the workspace's y, (B, L, H, R, P), a warp for each (batch, step, head).
-template <class Io>
 __global__ void norm_kernel(const Mamba3Args args, const float* workspace) {
   const Mamba3& scan = args.scan;
   const std::int64_t warp =
@@ -323,7 +319,7 @@ __global__ void norm_kernel(const Mamba3Args args, const float* workspace) {
     inverses[r] =
         r < scan.rank ? inverse_of_norm(y + r * scan.headdim, static_cast<int>(scan.headdim)) : 0.0F;
   for (int p = static_cast<int>(threadIdx.x) % kWarpThreads; p < scan.headdim; p += kWarpThreads)
-    store_out<Io>(args, at, t, p, load_z<Io>(args, at, t, p), y + p, scan.headdim, inverses);
+    store_out<float>(args, at, t, p, load_z<float>(args, at, t, p), y + p, scan.headdim, inverses);
 }
 
 }  // namespace ssmbench::mamba3

@@ -1,8 +1,10 @@
-// cuda-sequential: registration and launch. The picture is in kernel.cuh.
+// cuda-sequential: registration and launch. The picture is in kernel.cuh. Tensors in 16 bits are copied to
+// f32.
 
 #include <string>
 
 #include "base/errors.h"
+#include "kernels/common/f32_copies.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/sequential/kernel.cuh"
@@ -14,17 +16,16 @@ constexpr int kNormThreads = 128;
 
 using Kernel = void (*)(Mamba3Args, SequentialPlan, float*);
 
-template <class Io>
 Kernel kernel_of(const Mamba3& scan) {
   switch (states_of_thread(scan.dstate)) {
     case 4:
-      return sequential_kernel<Io, 4>;
+      return sequential_kernel<4>;
     case 8:
-      return sequential_kernel<Io, 8>;
+      return sequential_kernel<8>;
     case 16:
-      return sequential_kernel<Io, 16>;
+      return sequential_kernel<16>;
     default:
-      return sequential_kernel<Io, 32>;
+      return sequential_kernel<32>;
   }
 }
 
@@ -54,28 +55,26 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-sequential " + *reason);
   const Mamba3Args args = bind_mamba3(problem, tensors);
   const SequentialPlan plan(args.scan);
-  return with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) -> Launch {
-    float* const y = args.scan.has_norm ? static_cast<float*>(workspace) : nullptr;
-    const Launch scan =
-        launch_of(kernel_of<Io>(args.scan), plan.blocks(args.scan),
-                  dim3(static_cast<unsigned>(plan.threads())), plan.shared_bytes, args, plan, y);
-    if (y == nullptr) return scan;
-    const Launch norm = launch_of(norm_kernel<Io>, norm_blocks(args.scan), dim3(kNormThreads), 0, args, y);
-    return [=](void* stream) {
-      scan(stream);
-      norm(stream);
-    };
-  });
+  float* const y = args.scan.has_norm ? static_cast<float*>(workspace) : nullptr;
+  const Launch scan =
+      launch_of(kernel_of(args.scan), plan.blocks(args.scan), dim3(static_cast<unsigned>(plan.threads())),
+                plan.shared_bytes, args, plan, y);
+  if (y == nullptr) return scan;
+  const Launch norm = launch_of(norm_kernel, norm_blocks(args.scan), dim3(kNormThreads), 0, args, y);
+  return [=](void* stream) {
+    scan(stream);
+    norm(stream);
+  };
 }
 
 Implementation sequential(const char* op) {
-  return {.name = "cuda-sequential",
-          .op = op,
-          .device = DeviceKind::cuda,
-          .summary = "step by step in f32, the state in registers; every size and option",
-          .unsupported = unsupported,
-          .workspace_bytes = workspace_bytes,
-          .bind = bind};
+  return with_f32_copies({.name = "cuda-sequential",
+                          .op = op,
+                          .device = DeviceKind::cuda,
+                          .summary = "step by step in f32, the state in registers; every size and option",
+                          .unsupported = unsupported,
+                          .workspace_bytes = workspace_bytes,
+                          .bind = bind});
 }
 
 const Registration siso(sequential("mamba3_siso_fwd"));

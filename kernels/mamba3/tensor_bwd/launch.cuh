@@ -266,7 +266,7 @@ inline Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Work
   const WalkTensors forward{.left = ssd.in.x,
                             .gate = nullptr,
                             .right = ssd.in.B,
-                            .first = ssd.in.initial_states,
+                            .first = ssd.in.initial_floats(),
                             .last = nullptr,
                             .steps = work.steps,
                             .images = work.states,

@@ -1,5 +1,6 @@
 // cuda-chunked and cuda-hopper for the gradients of Mamba-3's SISO scan: registration.
 
+#include "base/errors.h"
 #include "kernels/mamba3/hopper_bwd/launch.h"
 #include "kernels/mamba3/tensor_bwd/launch.cuh"
 

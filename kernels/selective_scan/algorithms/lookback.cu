@@ -10,6 +10,7 @@
 
 #include <cub/block/block_scan.cuh>
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scan/lookback.cuh"
 #include "kernels/selective_scan/algorithms/f32_row.cuh"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/algorithms/f32_row.cuh"
 #include "kernels/selective_scan/bind.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/blockscan/kernel.cuh"

@@ -27,14 +27,16 @@
 // Registers: a row of A; for bilinear also of I − ΔA/2, 2·K and some 30; for foh of e^(τA) − I and its
 // square, 3·K. No shared memory. How often a loop runs depends on Δ·A: a warp runs as often as any of its
 // rows needs, and a row that is done keeps its values, so that no result depends on a neighbour.
+//
+// The io dtype is looked at in each load and store: beside a step these take no time.
 
 #include <cmath>
 
 #include "kernels/common/index_math.h"
-#include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/dense/map.h"
+#include "kernels/selective_scan/io_dtype.cuh"
 
 namespace ssmbench::dense {
 
@@ -186,16 +188,21 @@ __device__ float bilinear_step(const float (&A)[K], float delta, float h, float 
   return h + solve<K>(M, delta * (row_product(A, h) + input), lane, n);
 }
 
+__device__ inline float element_at(const void* tensor, std::int64_t at, DType io) {
+  return element_to_float(load_element(element_of(tensor, at, io), io), io);
+}
+
 /// One state's B or C along time.
-template <class T>
 struct Projection {
   const void* data;
+  DType io;
   std::int64_t origin, time;
   bool variable, exists;
 
-  __device__ Projection(const void* tensor, bool is_variable, const ProjectionStrides& s, std::int64_t b,
-                        std::int64_t d, std::int64_t g, int n, bool state_exists)
+  __device__ Projection(const void* tensor, DType dtype, bool is_variable, const ProjectionStrides& s,
+                        std::int64_t b, std::int64_t d, std::int64_t g, int n, bool state_exists)
       : data(tensor),
+        io(dtype),
         origin(b * s.batch + g * s.group + d * s.channel + n * s.state),
         time(s.time),
         variable(is_variable),
@@ -203,13 +210,12 @@ struct Projection {
 
   __device__ float at(std::int64_t t) const {
     if (!exists) return 0.0F;
-    return variable ? to_float(static_cast<const T*>(data)[origin + t * time])
-                    : static_cast<const float*>(data)[origin];
+    return variable ? element_at(data, origin + t * time, io) : static_cast<const float*>(data)[origin];
   }
 };
 
-template <class T, int K, bool kHold>
-__global__ void __launch_bounds__(kDenseThreads) dense_kernel(const ScanArgs args) {
+template <int K, bool kHold>
+__global__ void __launch_bounds__(kDenseThreads) dense_kernel(const ScanArgs args, const DType io) {
   const std::int64_t rows = args.batch * args.dim;
   const std::int64_t own_row = (blockIdx.x * static_cast<std::int64_t>(kDenseThreads) + threadIdx.x) / K;
   // Shuffles want whole warps: lanes past the last row do that row again, and write nothing.
@@ -231,8 +237,8 @@ __global__ void __launch_bounds__(kDenseThreads) dense_kernel(const ScanArgs arg
     norm += fabsf(A[j]);
   }
   norm = lane_max<K>(norm);
-  const Projection<T> B(args.B, args.variable_b, args.b_strides, b, d, g, lane, has_state);
-  const Projection<T> C(args.C, args.variable_c, args.c_strides, b, d, g, lane, has_state);
+  const Projection B(args.B, io, args.variable_b, args.b_strides, b, d, g, lane, has_state);
+  const Projection C(args.C, io, args.variable_c, args.c_strides, b, d, g, lane, has_state);
   const float bias = args.delta_bias != nullptr ? args.delta_bias[d] : 0.0F;
   const float skip = args.D != nullptr ? args.D[d] : 0.0F;
   float h = has_state && args.initial_state != nullptr ? args.initial_state[state] : 0.0F;
@@ -243,8 +249,8 @@ __global__ void __launch_bounds__(kDenseThreads) dense_kernel(const ScanArgs arg
     float own_u = 0.0F;
     float own_delta = 0.0F;
     if (lane < valid) {
-      own_u = to_float(static_cast<const T*>(args.u)[own]);
-      own_delta = to_float(static_cast<const T*>(args.delta)[own]) + bias;
+      own_u = element_at(args.u, own, io);
+      own_delta = element_at(args.delta, own, io) + bias;
       if (args.delta_softplus) own_delta = softplus(own_delta);
     }
     float own_y = 0.0F;
@@ -260,8 +266,8 @@ __global__ void __launch_bounds__(kDenseThreads) dense_kernel(const ScanArgs arg
     }
     if (lane < valid && own_row < rows) {
       own_y += skip * own_u;
-      if (args.z != nullptr) own_y *= silu(to_float(static_cast<const T*>(args.z)[own]));
-      static_cast<T*>(args.out)[own] = from_float<T>(own_y);
+      if (args.z != nullptr) own_y *= silu(element_at(args.z, own, io));
+      store_element(element_of(args.out, own, io), own_y, io);
     }
   }
   if (has_state && own_row < rows) args.last_state[state] = h;

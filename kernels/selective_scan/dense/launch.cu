@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/dense/kernel.cuh"
@@ -10,13 +11,13 @@
 namespace ssmbench::dense {
 namespace {
 
-using DenseKernel = void (*)(ScanArgs);
+using DenseKernel = void (*)(ScanArgs, DType io);
 
-template <class T, bool kHold>
+template <bool kHold>
 DenseKernel kernel_for(int lanes) {
-  if (lanes == 8) return dense_kernel<T, 8, kHold>;
-  if (lanes == 16) return dense_kernel<T, 16, kHold>;
-  return dense_kernel<T, 32, kHold>;
+  if (lanes == 8) return dense_kernel<8, kHold>;
+  if (lanes == 16) return dense_kernel<16, kHold>;
+  return dense_kernel<32, kHold>;
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
@@ -35,10 +36,9 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const ScanArgs args = bind_scan(problem, tensors);
   const int lanes = dense_lanes(args.dstate);
   const bool hold = SelectiveScan(problem).method == MethodId::foh;
-  const DenseKernel kernel = with_io_type(problem.dtype(), [&]<class T>(std::type_identity<T>) {
-    return hold ? kernel_for<T, true>(lanes) : kernel_for<T, false>(lanes);
-  });
-  return launch_of(kernel, ceil_div(args.batch * args.dim, kDenseThreads / lanes), kDenseThreads, 0, args);
+  const DenseKernel kernel = hold ? kernel_for<true>(lanes) : kernel_for<false>(lanes);
+  return launch_of(kernel, ceil_div(args.batch * args.dim, kDenseThreads / lanes), kDenseThreads, 0, args,
+                   problem.dtype());
 }
 
 const Registration registration{

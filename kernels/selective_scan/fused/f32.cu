@@ -1,9 +1,10 @@
-// cuda-fused, the fast kernels of one io dtype: a file each, so that they compile side by side.
+// cuda-fused, the fast kernels of tensors in f32.
 
 #include "kernels/selective_scan/fused/kernel.cuh"
 
 namespace ssmbench::fused {
 
 template Kernel kernel_for<float>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
+template Kernel complex_kernel_for<float>(MethodId method, bool along_time);
 
 }  // namespace ssmbench::fused

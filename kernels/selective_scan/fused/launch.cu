@@ -1,13 +1,13 @@
 // cuda-fused: registration and launch. Two kernels, each with the picture of its threads: kernel.cuh for what
 // training and inference of Mamba take, from Hopper on; fused_general/kernel.cuh for everything else, about
-// three times slower. Their instantiations are in f32.cu, f16.cu, bf16.cu and complex.cu, and in
-// fused_general/.
+// three times slower. Their instantiations are in f32.cu and 16_bits.cu, and in fused_general/.
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/cuda_attribute.h"
+#include "base/errors.h"
 #include "inputs/packed_sequences.h"
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
@@ -30,6 +30,7 @@ extern template Kernel kernel_for<float>(MethodId method, ThreadShape shape, boo
 extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time,
                                                  Pass pass);
+extern template Kernel kernel_for<Bits16>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 extern template Kernel complex_kernel_for<float>(MethodId method, bool along_time);
 extern template Kernel complex_kernel_for<Bits16>(MethodId method, bool along_time);
 
@@ -43,6 +44,11 @@ using fused_general::SequenceBorders;
 /// states are to decay.
 constexpr bool decays_have_products(MethodId method) {
   return method != MethodId::bilinear_flipped;
+}
+
+bool takes_two_samples(MethodId method) {
+  return with_family(
+      method, []<Family family>(std::integral_constant<Family, family>) { return two_samples(family); });
 }
 
 /// Sequences, one a batch or packed into one.
@@ -211,8 +217,10 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
     const Kernel kernel = [&] {
       if constexpr (Map::kStateFloats == 2)
         return complex_kernel_for<Io>(scan.method, kAlongTime);
-      else
+      else if (sizeof(Io) == 4 || !takes_two_samples(scan.method))
         return kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
+      else
+        return kernel_for<Bits16>(scan.method, plan.shape, kAlongTime, pass);
     }();
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
     return kernel;

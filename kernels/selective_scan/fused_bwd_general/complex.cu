@@ -1,5 +1,4 @@
-// The general kernels of selective_scan_bwd for complex states: a file each, so that they compile side by
-// side.
+// The general kernels of selective_scan_bwd for complex states.
 
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/cuda_check.h"
+#include "base/errors.h"
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"

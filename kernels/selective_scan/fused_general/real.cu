@@ -1,4 +1,4 @@
-// The general kernels of cuda-fused for real states: a file each, so that they compile side by side.
+// The general kernels of cuda-fused for real states.
 
 #include "kernels/selective_scan/fused_general/kernel.cuh"
 

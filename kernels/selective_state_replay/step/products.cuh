@@ -65,7 +65,7 @@ struct OldTokens {
     std::uint32_t tokens_of_B[step::ProjectionPart<Row>::kWords];
 #pragma unroll
     for (int i = 0; i < step::ProjectionPart<Row>::kWords; ++i) tokens_of_B[i] = transposed(B.word(i));
-    const step::UpdateOperands operands(weight, delta_x, even, kProductTokens - 1);
+    const step::UpdateOperands operands(weight, delta_x, even, 0, kProductTokens - 1);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) step::update_vector(h[v], kept, operands, tokens_of_B, v);
   }
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
   float products[4]{};  // C·B
 #pragma unroll
   for (int i = 0; i < step::ProjectionPart<Row>::kWords; i += 2)
-    mma_bf16(products, {B.word(i), 0, B.word(i + 1), 0}, C.word(i), C.word(i + 1));
+    mma_bf16(products, {C.word(i), 0, C.word(i + 1), 0}, B.word(i), B.word(i + 1));
   float sums[4], y[2][2], delta_x[2][2];
   step::contract<3, Vector::kWidth, kVectors>(sums, C, [&](int v, int i, auto& pairs) {
 #pragma unroll

@@ -92,7 +92,14 @@ struct ProductRows {
     first = tile * kProductRows + token;
     token_rows = args.heads * args.headdim;
     own = row(args, step(args, 2 * column));
-    for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
+    look(args);
+  }
+  /// To the tile behind.
+  template <class Args>
+  __device__ void advance(const Args& args) {
+    first += kProductRows;
+    own += kProductRows;
+    look(args);
   }
   /// Row 0 of the head in slot, or token, `i` of a tensor (·, H, P).
   template <class Args>
@@ -103,6 +110,12 @@ struct ProductRows {
   __device__ std::int64_t step(const Args& args, int t) const {
     return b * args.tokens + t;
   }
+
+ private:
+  template <class Args>
+  __device__ void look(const Args& args) {
+    for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
+  }
 };
 
 /// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory.
@@ -111,24 +124,24 @@ struct RowTokens {
 
   template <class Args>
   __device__ RowTokens(const Args& args, const ProductRows& rows) {
+    const auto load = [&](__nv_bfloat16(&to)[2][2], const void* from) {
+      const auto* const own = static_cast<const __nv_bfloat16*>(from) + rows.own;
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const bool has_token = 2 * rows.column + c < static_cast<int>(args.tokens);
+      for (int c = 0; c < 2; ++c)
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const std::int64_t at = rows.own + c * rows.token_rows + kProductRows / 2 * r;
-        if (!has_token || !rows.is_there[r]) continue;
-        x[r][c] = static_cast<const __nv_bfloat16*>(args.x)[at];
-        if (args.z != nullptr) z[r][c] = static_cast<const __nv_bfloat16*>(args.z)[at];
-      }
-    }
+        for (int r = 0; r < 2; ++r)
+          if (rows.is_there[r] && 2 * rows.column + c < static_cast<int>(args.tokens))
+            to[r][c] = own[c * rows.token_rows + kProductRows / 2 * r];
+    };
+    load(x, args.x);
+    if (args.z != nullptr) load(z, args.z);
   }
 };
 
-/// What all rows of a head have in common: of lane (g, q), the decay of token g, Δ of 2q and 2q + 1, P of
-/// these, and w·(C·B) of every token s beside them, for s up to them.
+/// What all rows of a head have in common: of lane (g, q), the decay of token g, Δ of tokens 2q + c and P of these,
+/// and w·(C·B) from 2q + c to g, 0 where that comes before.
 struct TokenWeights {
-  float decay, delta[2], kept[2], within[kProductTokens][2];
+  float decay, delta[2], kept[2]{1.0F, 1.0F}, within[2];
 
   TokenWeights() = default;
 
@@ -137,26 +150,21 @@ struct TokenWeights {
                           const ProductRows& rows) {
     constexpr unsigned kAll = 0xFFFFFFFFU;
     decay = exp2_approximate(delta_of_token * (rate * kLog2E));
-    const int even = 2 * rows.column;
+    float weight[2]{1.0F, 1.0F};
+#pragma unroll
+    for (int s = 0; s < kProductTokens; ++s) {
+      const float of_token = __shfl_sync(kAll, decay, 4 * s);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        if (s <= 2 * rows.column + c) kept[c] *= of_token;
+        if (s > 2 * rows.column + c && s <= rows.token) weight[c] *= of_token;
+      }
+    }
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      delta[c] = __shfl_sync(kAll, delta_of_token, 4 * (even + c));
-      kept[c] = 0.0F;
+      delta[c] = __shfl_sync(kAll, delta_of_token, 4 * (2 * rows.column + c));
+      within[c] = 2 * rows.column + c <= rows.token ? weight[c] * products[c] : 0.0F;
     }
-    const float odd_decay = __shfl_sync(kAll, decay, 4 * (even + 1));
-    float weight = 1.0F;  // of token s beside 2q
-    float next = 1.0F;    // decay of token s + 1
-#pragma unroll
-    for (int s = kProductTokens - 1; s >= 0; --s) {
-      if (s < even) weight *= next;
-      next = __shfl_sync(kAll, decay, 4 * s);
-      const float even_product = __shfl_sync(kAll, products[0], 4 * s + rows.column);
-      const float odd_product = __shfl_sync(kAll, products[1], 4 * s + rows.column);
-      within[s][0] = s <= even ? weight * even_product : 0.0F;
-      within[s][1] = s <= even ? weight * odd_decay * odd_product : s == even + 1 ? odd_product : 0.0F;
-    }
-    kept[0] = weight * next;
-    kept[1] = kept[0] * odd_decay;
   }
 };
 
@@ -185,40 +193,85 @@ __device__ void contract(float (&sums)[4], const Projection& C, const Operands& 
   }
 }
 
+/// y[r][c] += Σ within·Δx over the tokens, of rows r and tokens 2q + c: by products of three parts in bf16 each, the
+/// smallest first, those below 2^-24 left out. Where something is infinite or NaN, token by token: earlier ones
+/// have no part in it.
+__device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights, const float (&delta_x)[2][2],
+                                  const ProductRows& rows) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  float magnitude = fabsf(weights.within[0]) + fabsf(weights.within[1]);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) magnitude += fabsf(delta_x[r][0]) + fabsf(delta_x[r][1]);
+  if (__all_sync(kAll, static_cast<int>(magnitude < INFINITY))) {
+    std::uint32_t a[2][3], b[3], parts[3][2];
+    split(weights.within[0], weights.within[1], b);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) split(delta_x[r][0], delta_x[r][1], a[r]);
+#pragma unroll
+    for (int i = 0; i < 3; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) parts[i][r] = a[r][i];
+    float small[4]{};
+    float sums[4]{};
+    mma_bf16(small, parts[2], b[0]);
+    mma_bf16(sums, parts[0], b[0]);
+    mma_bf16(small, parts[0], b[2]);
+    mma_bf16(small, parts[1], b[1]);
+    mma_bf16(small, parts[1], b[0]);
+    mma_bf16(small, parts[0], b[1]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i / 2][i % 2] += sums[i] + small[i];
+    return;
+  }
+#pragma unroll 1
+  for (int s = 0; s < kProductTokens; ++s)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int t = 2 * rows.column + c;
+      const int from = 4 * t + s / 2;
+      const float even = __shfl_sync(kAll, weights.within[0], from);
+      const float odd = __shfl_sync(kAll, weights.within[1], from);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float even_x = __shfl_sync(kAll, delta_x[r][0], s / 2, 4);
+        const float odd_x = __shfl_sync(kAll, delta_x[r][1], s / 2, 4);
+        if (s <= t) y[r][c] += (s % 2 == 0 ? even : odd) * (s % 2 == 0 ? even_x : odd_x);
+      }
+    }
+}
+
 /// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
 template <class Args>
 __device__ void store_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
                               const TokenWeights& weights, const RowTokens& inputs,
                               const float (&delta_x)[2][2], float skip, bool is_padding) {
-  const int even = 2 * rows.column;
+  add_within(y, weights, delta_x, rows);
+  const auto for_each = [](const auto& visit) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2; ++r)
 #pragma unroll
-    for (int s = 0; s < kProductTokens; ++s) {
-      const float of_token = __shfl_sync(0xFFFFFFFFU, delta_x[r][s % 2], s / 2, 4);
-      if (s <= even) y[r][0] += weights.within[s][0] * of_token;
-      if (s <= even + 1) y[r][1] += weights.within[s][1] * of_token;
-    }
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      if (!rows.is_there[r] || even + c >= static_cast<int>(args.tokens)) continue;
-      float out = y[r][c];
-      if (args.D != nullptr) out += skip * to_float(inputs.x[r][c]);
-      if (args.z != nullptr) out *= fast_silu(to_float(inputs.z[r][c]));
-      static_cast<__nv_bfloat16*>(args.out)[rows.own + c * rows.token_rows + kProductRows / 2 * r] =
-          from_float<__nv_bfloat16>(is_padding ? 0.0F : out);
-    }
-  }
+      for (int c = 0; c < 2; ++c) visit(r, c);
+  };
+  if (args.D != nullptr) for_each([&](int r, int c) { y[r][c] += skip * to_float(inputs.x[r][c]); });
+  if (args.z != nullptr) for_each([&](int r, int c) { y[r][c] *= fast_silu(to_float(inputs.z[r][c])); });
+  if (is_padding) for_each([&](int r, int c) { y[r][c] = 0.0F; });
+  auto* const out = static_cast<__nv_bfloat16*>(args.out) + rows.own;
+  for_each([&](int r, int c) {
+    if (rows.is_there[r] && 2 * rows.column + c < static_cast<int>(args.tokens))
+      out[c * rows.token_rows + kProductRows / 2 * r] = from_float<__nv_bfloat16>(y[r][c]);
+  });
 }
 
-/// w·Δ·x of a lane's rows and tokens at one token t as operands A, sums of three parts, 0 for later tokens.
+/// w·Δ·x of a lane's rows and tokens from token `from` to one token t as operands A, sums of three parts, 0 for
+/// others.
 struct UpdateOperands {
   std::uint32_t parts[3][2];
-  std::uint32_t mask;  ///< of B of a lane's tokens that are not later
+  std::uint32_t mask;  ///< of B of these
 
-  __device__ UpdateOperands(const float (&weight)[2], const float (&delta_x)[2][2], int even, int t) {
-    const bool has_even = even <= t;
-    const bool has_odd = even < t;
+  __device__ UpdateOperands(const float (&weight)[2], const float (&delta_x)[2][2], int even, int from,
+                            int t) {
+    const bool has_even = from <= even && even <= t;
+    const bool has_odd = from <= even + 1 && even < t;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       std::uint32_t pairs[3];
@@ -230,7 +283,8 @@ struct UpdateOperands {
   }
 };
 
-/// h_t of rows r, vector v, from h_0 in units of `kept`, the P_t and scale of each row. `B`: transposed.
+/// h_t of rows r, from an earlier h in units of `kept`: of the lane's states from vector `v` of that many on. `B`:
+/// transposed.
 template <int kWidth, int kWords>
 __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], const UpdateOperands& operands,
                               const std::uint32_t (&B)[kWords], int v) {
@@ -309,53 +363,46 @@ struct StagedTile {
   }
 };
 
+/// Stores h of the warp's rows at rows `first` and first + 8 of a tensor of states with scales.
+template <DType kState, class Row>
+__device__ void store_coded(const float (&h)[2][Row::kStates], void* states, float* scales,
+                            std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
+  constexpr int kDstate = 4 * Row::kStates;
+  constexpr int kPass = kProductRows / 2;
+  const Row division{rows.column, kDstate, 0};
+  QuantizedPart<kState, Row> parts[2];
+  const float scale = quantize(parts, h, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
+  StateBits<kState>* const to = static_cast<StateBits<kState>*>(states) + first * kDstate;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (!rows.is_there[r]) continue;
+    parts[r].store(to + kPass * r * kDstate, division);
+    if (rows.column == r) scales[first + kPass * r] = scale;
+  }
+}
+
 /// Computes h_t of the warp's rows and stores it at rows `first` and first + 8 of a tensor of states.
 template <DType kState, int kVectors, int kWords>
 __device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],
                              const UpdateOperands& operands, const std::uint32_t (&B)[kWords], void* states,
-                             float* scales, std::int64_t first, const ProductRows& rows,
-                             const Rounding& rounding) {
+                             std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
   constexpr int dstate = StagedTile<kState, kVectors>::kDstate;
   using Vector = Quad<kState, 1>;
   using Bits = StateBits<kState>;
   constexpr int kWidth = Vector::kWidth;
   constexpr int kPass = kProductRows / 2;
   Bits* const to = static_cast<Bits*>(states) + first * dstate;
-  if constexpr (kHasScale<kState>) {  // which takes all states of a row
-    using Row = typename StagedTile<kState, kVectors>::Row;
-    const Row division{rows.column, dstate, 0};
-    float all[2][Row::kStates];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      float h[2][kWidth];
-      staged.decode(v, h);
-      update_vector(h, kept, operands, B, v);
+  for (int v = 0; v < kVectors; ++v) {
+    const Vector division{rows.column, dstate, v * 4 * kWidth};
+    float h[2][kWidth];
+    staged.decode(v, h);
+    update_vector(h, kept, operands, B, v);
+    QuantizedPart<kState, Vector> parts[2];
+    quantize(parts, h, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
 #pragma unroll
-      for (int i = 0; i < 2 * kWidth; ++i)
-        all[i / kWidth][v * kWidth + i % kWidth] = h[i / kWidth][i % kWidth];
-    }
-    QuantizedPart<kState, Row> parts[2];
-    const float scale =
-        quantize(parts, all, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (!rows.is_there[r]) continue;
-      parts[r].store(to + kPass * r * dstate, division);
-      if (rows.column == r) scales[first + kPass * r] = scale;
-    }
-  } else {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector division{rows.column, dstate, v * 4 * kWidth};
-      float h[2][kWidth];
-      staged.decode(v, h);
-      update_vector(h, kept, operands, B, v);
-      QuantizedPart<kState, Vector> parts[2];
-      quantize(parts, h, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (rows.is_there[r]) parts[r].store(to + kPass * r * dstate, division);
-    }
+    for (int r = 0; r < 2; ++r)
+      if (rows.is_there[r]) parts[r].store(to + kPass * r * dstate, division);
   }
 }
 
@@ -365,14 +412,12 @@ struct TileInputs {
   float scale[2]{1.0F, 1.0F};
   RowTokens tokens;
 
-  /// `source`: the slot, −1 for padding.
-  __device__ TileInputs(const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
-                        std::int64_t source)
+  /// `scales`: of row `first` and those behind it, null for padding.
+  __device__ TileInputs(const StateUpdateArgs& args, const float* scales, const ProductRows& rows)
       : tokens(args, rows) {
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      if (kHasScale<kState> && rows.is_there[r] && source >= 0)
-        scale[r] = storage.scale[rows.row(args, source) + kProductRows / 2 * r];
+      if (kHasScale<kState> && rows.is_there[r] && scales != nullptr) scale[r] = scales[kProductRows / 2 * r];
   }
 };
 
@@ -404,13 +449,79 @@ struct ProductHead {
     float products[4]{};  // C·B
 #pragma unroll
     for (int i = 0; i < Projection::kWords; i += 2) {
-      mma_bf16(products, {stored_B.word(i), 0, stored_B.word(i + 1), 0}, C.word(i), C.word(i + 1));
+      mma_bf16(products, {C.word(i), 0, C.word(i + 1), 0}, stored_B.word(i), stored_B.word(i + 1));
       B[i] = transposed(stored_B.word(i));
       B[i + 1] = transposed(stored_B.word(i + 1));
     }
     weights = TokenWeights(delta, rate, products, rows);
   }
 };
+
+/// States of a tile with scales, which are unpacked once and go from one token that is stored to the next.
+template <DType kState, bool kStochastic, int kVectors>
+__device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const StateStorage& storage,
+                                           const ProductRows& rows,
+                                           float (&h)[2][Quad<kState, kVectors>::kStates],
+                                           const float (&scale)[2], const float (&delta_x)[2][2],
+                                           const ProductHead<Quad<kState, kVectors>>& of_head) {
+  using Row = Quad<kState, kVectors>;
+  const int even = 2 * rows.column;
+  float weight[2]{0.0F, 0.0F};
+  float kept[2]{scale[0], scale[1]};
+  int from = 0;  // tokens before it are in h
+#pragma unroll 1
+  for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
+    const float decay = __shfl_sync(0xFFFFFFFFU, of_head.weights.decay, 4 * t);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      kept[i] *= decay;
+      weight[i] = t == even + i ? 1.0F : weight[i] * decay;
+    }
+    const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
+    if (destination < 0) continue;
+    update_vector(h, kept, UpdateOperands(weight, delta_x, even, from, t), of_head.B, 0);
+    Rounding rounding(storage, 0);
+    rounding.is_stochastic = kStochastic;
+    store_coded<kState, Row>(h, args.state, storage.scale, rows.row(args, destination), rows, rounding);
+    kept[0] = kept[1] = 1.0F;
+    from = t + 1;
+  }
+}
+
+/// The same without scales.
+template <DType kState, bool kStochastic, int kVectors>
+__device__ __forceinline__ void step_states(const StateUpdateArgs& args, const StateStorage& storage,
+                                            const ProductRows& rows,
+                                            const StagedTile<kState, kVectors>& staged,
+                                            const float (&delta_x)[2][2],
+                                            const ProductHead<Quad<kState, kVectors>>& of_head) {
+  const int even = 2 * rows.column;
+  float weight[2]{0.0F, 0.0F};  // w of tokens 2q and 2q + 1 up to now
+  float kept[2]{1.0F, 1.0F};
+#pragma unroll 1
+  for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
+    const float decay = __shfl_sync(0xFFFFFFFFU, of_head.weights.decay, 4 * t);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      kept[i] *= decay;
+      weight[i] = t == even + i ? 1.0F : weight[i] * decay;
+    }
+    const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
+    if (destination < 0 && args.intermediate == nullptr) continue;
+    const UpdateOperands operands(weight, delta_x, even, 0, t);
+#pragma unroll 1
+    for (int tensor = 0; tensor < 2; ++tensor) {  // the states, intermediate
+      asm volatile(
+          "" ::
+              : "memory");  // else states would be loaded before the loop, to registers for all rounds
+      if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
+      Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
+      rounding.is_stochastic = kStochastic;
+      store_update<kState>(staged, kept, operands, of_head.B, tensor == 0 ? args.state : args.intermediate,
+                           rows.row(args, tensor == 0 ? destination : rows.step(args, t)), rows, rounding);
+    }
+  }
+}
 
 /// Outputs of a tile's tokens, and its states where they are stored.
 template <DType kState, bool kStochastic, int kVectors>
@@ -419,10 +530,34 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
                                           const TileInputs<kState>& inputs,
                                           const ProductHead<Quad<kState, kVectors>>& of_head,
                                           bool is_padding) {
+  using Vector = Quad<kState, 1>;
+  using Row = Quad<kState, kVectors>;
   const TokenWeights& weights = of_head.weights;
   float sums[4], y[2][2], delta_x[2][2];
-  contract<kStateParts<kState>, Quad<kState, 1>::kWidth, kVectors>(
-      sums, of_head.C, [&](int v, int i, auto& pairs) { staged.operands(v, i, pairs); });
+  [[maybe_unused]] float h[2][kHasScale<kState> ? Row::kStates : 1];
+  if constexpr (kHasScale<kState>) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      float vector[2][Vector::kWidth];
+      staged.decode(v, vector);
+#pragma unroll
+      for (int i = 0; i < 2 * Vector::kWidth; ++i)
+        h[i / Vector::kWidth][v * Vector::kWidth + i % Vector::kWidth] =
+            vector[i / Vector::kWidth][i % Vector::kWidth];
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * Row::kStates; ++i) asm volatile("" : "+f"(h[i / Row::kStates][i % Row::kStates]));
+    contract<kStateParts<kState>, Vector::kWidth, kVectors>(sums, of_head.C, [&](int v, int i, auto& pairs) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float* const two = h[k % 2] + v * Vector::kWidth + i + k / 2 * 2;
+        split(two[0], two[1], pairs[k]);
+      }
+    });
+  } else {
+    contract<kStateParts<kState>, Vector::kWidth, kVectors>(
+        sums, of_head.C, [&](int v, int i, auto& pairs) { staged.operands(v, i, pairs); });
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -431,34 +566,10 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
       delta_x[r][c] = weights.delta[c] * to_float(inputs.tokens.x[r][c]);
     }
   store_outputs(args, rows, y, weights, inputs.tokens, delta_x, of_head.skip, is_padding);
-
-  const int even = 2 * rows.column;
-  float weight[2]{0.0F, 0.0F};  // w of tokens 2q and 2q + 1 up to now
-  float kept[2]{inputs.scale[0], inputs.scale[1]};
-#pragma unroll 1
-  for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
-    const float decay = __shfl_sync(0xFFFFFFFFU, weights.decay, 4 * t);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      kept[i] *= decay;
-      weight[i] = t == even + i ? 1.0F : weight[i] * decay;
-    }
-    const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
-    if (destination < 0 && args.intermediate == nullptr) continue;
-    const UpdateOperands operands(weight, delta_x, even, t);
-#pragma unroll 1
-    for (int tensor = 0; tensor < (kHasScale<kState> ? 1 : 2); ++tensor) {  // the states, intermediate
-      asm volatile(
-          "" ::
-              : "memory");  // else states would be loaded before the loop, to registers for all rounds
-      if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
-      Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
-      rounding.is_stochastic = kStochastic;
-      store_update<kState>(staged, kept, operands, of_head.B, tensor == 0 ? args.state : args.intermediate,
-                           storage.scale, rows.row(args, tensor == 0 ? destination : rows.step(args, t)),
-                           rows, rounding);
-    }
-  }
+  if constexpr (kHasScale<kState>)
+    step_coded<kState, kStochastic, kVectors>(args, storage, rows, h, inputs.scale, delta_x, of_head);
+  else
+    step_states<kState, kStochastic>(args, storage, rows, staged, delta_x, of_head);
 }
 
 /// A warp takes `run` tiles of a head one after the other, and has the states of the next one under way.
@@ -467,29 +578,34 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
     tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,
                     const int run) {
   using Staged = StagedTile<kState, kDstate / (4 * Quad<kState, 1>::kWidth)>;
-  const std::int64_t b = blockIdx.z;
-  const auto head = static_cast<int>(blockIdx.y);
   const int first = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads) * run;
-  const std::int64_t source = source_of(args, b);
-  const auto rows_of = [&](int i) { return ProductRows(args, b, head, first + i); };
+  const std::int64_t source = source_of(args, blockIdx.z);
+  ProductRows rows(args, blockIdx.z, static_cast<int>(blockIdx.y), first);
+  ProductRows ahead = rows;  // tiles are loaded from it on
+  const std::int64_t of_source = rows.row(args, source) - rows.first;
   const auto load = [&](int i) {
-    const ProductRows rows = rows_of(i);
     if (i < run)
       Staged(i % kProductStages)
-          .load(static_cast<const StateBits<kState>*>(args.state) + rows.row(args, source) * kDstate, rows,
-                source < 0);
+          .load(static_cast<const StateBits<kState>*>(args.state) + (of_source + ahead.first) * kDstate,
+                ahead, source < 0);
     copy_async_commit();
+    ahead.advance(args);
+  };
+  const auto inputs_of = [&](const ProductRows& of) {
+    return TileInputs<kState>(args, source < 0 ? nullptr : storage.scale + of_source + of.first, of);
   };
 #pragma unroll
   for (int i = 0; i < kProductStages; ++i) load(i);
-  TileInputs<kState> next(args, storage, rows_of(0), source);
-  const ProductHead<typename Staged::Row> of_head(args, rows_of(0), heads_per_group);
+  TileInputs<kState> next = inputs_of(rows);
+  const ProductHead<typename Staged::Row> of_head(args, rows, heads_per_group);
 #pragma unroll 1
   for (int i = 0; i < run; ++i) {
     const TileInputs<kState> inputs = next;
-    if (i + 1 < run) next = TileInputs<kState>(args, storage, rows_of(i + 1), source);
+    const ProductRows here = rows;
+    rows.advance(args);
+    if (i + 1 < run) next = inputs_of(rows);
     copy_async_wait<kProductStages - 1>();
-    step_tile<kState, kStochastic>(args, storage, rows_of(i), Staged(i % kProductStages), inputs, of_head,
+    step_tile<kState, kStochastic>(args, storage, here, Staged(i % kProductStages), inputs, of_head,
                                    source < 0);
     load(i + kProductStages);
   }

@@ -1,5 +1,5 @@
 // cuda-chunked: registration. The kernel, with the picture of its warps, is in kernel.cuh; its
-// instantiations are in bf16.cu, f16.cu and tf32.cu.
+// instantiations are in tensor_cores.cu.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -30,6 +30,7 @@
 
 #include "kernels/ssd_chunk_scan/chunked/tiles.cuh"
 #include "kernels/ssd_chunk_scan/chunked/variant.h"
+#include "kernels/ssd_chunk_scan/stored_states.cuh"
 
 namespace ssmbench {
 namespace chunked {
@@ -164,16 +165,14 @@ struct ScanBlock {
 
   /// The state that enters the segment; zeros where there is none.
   __device__ __forceinline__ void load_state(State& state) const {
-    const float* entering = nullptr;
-    if (at.segment == 0) {
-      if (in.initial_states != nullptr && !pass.states_only)
-        entering = in.initial_states + head * states_of_head;
-    } else if (!pass.states_only) {
-      entering = pass.states + (cut - 1) * states_of_head;
-    }
-    if (entering != nullptr)
-      for_each_state(state, in, at, warp_tile,
-                     [&](std::int64_t element, float& value) { value = entering[element]; });
+    if (pass.states_only || (at.segment == 0 && in.initial_states == nullptr)) return;
+    // Those of the workspace are in f32.
+    const void* const states = at.segment == 0 ? in.initial_states : pass.states;
+    const DType dtype = at.segment == 0 ? in.state_dtype : DType::f32;
+    const std::int64_t first = (at.segment == 0 ? head : cut - 1) * states_of_head;
+    for_each_state(state, in, at, warp_tile, [&](std::int64_t element, float& value) {
+      value = ssmbench::load_state(states, dtype, first + element);
+    });
   }
 
   __device__ __forceinline__ void load_skip() const {
@@ -277,14 +276,17 @@ struct ScanBlock {
 
   /// The state that leaves the segment: to the workspace in the first pass, to final_states behind the last.
   __device__ __forceinline__ void write_state(State& state, float decay_of_segment) const {
-    float* leaving = nullptr;
+    void* leaving = nullptr;
     if (pass.states_only)
-      leaving = pass.states + cut * states_of_head;
-    else if (args.final_states != nullptr && at.segment + 1 == pass.plan.segments)
-      leaving = args.final_states + head * states_of_head;
+      leaving = pass.states;
+    else if (at.segment + 1 == pass.plan.segments)
+      leaving = args.final_states;
+    const DType dtype = pass.states_only ? DType::f32 : in.state_dtype;
+    const std::int64_t first = (pass.states_only ? cut : head) * states_of_head;
     if (leaving != nullptr)
-      for_each_state(state, in, at, warp_tile,
-                     [&](std::int64_t element, float& value) { leaving[element] = value; });
+      for_each_state(state, in, at, warp_tile, [&](std::int64_t element, float& value) {
+        store_state(leaving, dtype, first + element, value);
+      });
     if (pass.states_only && at.row == 0 && threadIdx.x == 0) pass.decays[cut] = decay_of_segment;
   }
 };

@@ -1,11 +1,13 @@
 // What cuda-chunked and cuda-chunked-f32 share: the choice of passes, and those that do not run their kernel.
 
+#include "base/errors.h"
 #include "kernels/ssd_chunk_scan/chunked/launch.h"
 
 #include "base/cuda_attribute.h"
 #include "kernels/common/workspace.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/chunked/stops.h"
+#include "kernels/ssd_chunk_scan/stored_states.cuh"
 #include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench {
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(kPassThreads)
   const std::int64_t head = index / per_head;
   if (head >= pass.sequences.count * in.nheads) return;
   const std::int64_t cuts = pass.plan.segments - 1;
-  float state = in.initial_states == nullptr ? 0.0F : in.initial_states[index];
+  float state = in.initial_states == nullptr ? 0.0F : load_state(in.initial_states, in.state_dtype, index);
   for (std::int64_t cut = head * cuts; cut < (head + 1) * cuts; ++cut) {
     float& here = pass.states[cut * per_head + index % per_head];
     state = pass.decays[cut] * state + here;
@@ -46,14 +48,16 @@ __global__ void __launch_bounds__(kPassThreads)
 /// From end states of pieces that started from nothing to the states at stops. One thread per element of a
 /// head's state.
 __global__ void __launch_bounds__(kPassThreads)
-    walk_pieces_kernel(const SsdInputs in, const ChunkedPass pass, const Pieces pieces, float* states) {
+    walk_pieces_kernel(const SsdInputs in, const ChunkedPass pass, const Pieces pieces, void* states) {
   const std::int64_t per_head = in.headdim * in.dstate;
   const std::int64_t of_states = in.nheads * per_head;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kPassThreads + threadIdx.x;
   if (index >= of_states) return;
   const std::int64_t head = index / per_head;
   const auto initial = [&](std::int64_t sequence) {
-    return in.initial_states == nullptr ? 0.0F : in.initial_states[sequence * of_states + index];
+    return in.initial_states == nullptr
+               ? 0.0F
+               : load_state(in.initial_states, in.state_dtype, sequence * of_states + index);
   };
   std::int64_t sequence = 0;
   float state = initial(0);
@@ -62,7 +66,7 @@ __global__ void __launch_bounds__(kPassThreads)
     const int stop = pieces.stop[piece];
     state = pass.decays[piece * in.nheads + head] * state + pass.states[piece * of_states + index];
     if (stop >= 0)
-      states[stop * of_states + index] = state;
+      store_state(states, in.state_dtype, stop * of_states + index, state);
     else if (piece + 1 < pass.sequences.count)
       state = initial(++sequence);
   }

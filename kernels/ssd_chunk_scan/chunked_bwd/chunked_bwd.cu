@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/errors.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"

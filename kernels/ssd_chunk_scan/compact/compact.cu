@@ -1,9 +1,10 @@
-// The small kernels of cuda-chunked-f32: their host side and instantiations.
+// The small kernels of cuda-chunked-f32: their host side.
 
 #include "kernels/ssd_chunk_scan/compact/compact.h"
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/compact/kernel.cuh"
 #include "ops/ssd_chunk_scan/sequences.h"
@@ -11,28 +12,16 @@
 namespace ssmbench {
 namespace {
 
-using CompactLaunch = void (*)(const SsdArgs& args, const CompactPlan& plan, void* workspace,
-                               cudaStream_t stream);
-
 CompactPlan plan_of(const SsdChunkScan& scan) {
   return plan_compact(scan.batch, scan.seqlen, scan.nheads, scan.headdim, scan.dstate);
-}
-
-CompactLaunch launch_for(DType io) {
-  switch (io) {
-    case DType::f16:
-      return launch_compact<__half>;
-    case DType::bf16:
-      return launch_compact<__nv_bfloat16>;
-    default:
-      return launch_compact<CompactF32>;
-  }
 }
 
 }  // namespace
 
 std::optional<std::string> compact_unsupported(const Problem& problem) {
-  if (SsdSequences(problem).packed) return "supports cu_seqlens in f32 only";
+  if (SsdSequences(problem).packed) return "supports cu_seqlens on GPUs with more shared memory only";
+  if (SsdSequences(problem).state_dtype != DType::f32)
+    return "supports state_dtype on GPUs with more shared memory only";
   const SsdChunkScan scan(problem);
   const CompactPlan plan = plan_of(scan);
   const std::int64_t per_head = plan.headdim_tiles * std::max<std::int64_t>(plan.chunks, plan.dstate_tiles);
@@ -49,9 +38,7 @@ Launch bind_compact(const Problem& problem, const TensorSet& tensors, void* work
   if (auto reason = compact_unsupported(problem)) throw ContractError(*reason);
   const SsdArgs args = bind_ssd(problem, tensors);
   const CompactPlan plan = plan_of(SsdChunkScan(problem));
-  return [=, launch = launch_for(problem.dtype())](void* stream) {
-    launch(args, plan, workspace, static_cast<cudaStream_t>(stream));
-  };
+  return [=](void* stream) { launch_compact(args, plan, workspace, static_cast<cudaStream_t>(stream)); };
 }
 
 }  // namespace ssmbench

@@ -1,6 +1,6 @@
 #pragma once
 
-// The small kernels of cuda-chunked-f32: f32 arithmetic on tensors of any dtype in 27 KB of shared memory per
+// The small kernels of cuda-chunked-f32: f32 arithmetic on tensors in f32 in 27 KB of shared memory per
 // block, without anything that needs compute capability 8.0. Three kernels, by chunks of 32 steps:
 //
 //   ssd_steps_kernel    Δ and decays of all steps
@@ -37,7 +37,6 @@ struct OutputsShared {
 };
 
 /// A block of the outputs kernel as one of its threads sees it: coordinates and phases.
-template <class Io>
 struct OutputsBlock {
   using T = CompactF32;
   static constexpr int kAtoms = 2;
@@ -75,10 +74,9 @@ struct OutputsBlock {
 
   __device__ __forceinline__ void load_sequence(const float* all_steps) const {
     load_tile<kOutputsThreads>(
-        shared.x,
-        TileSource<const Io>{static_cast<const Io*>(in.x) + sequence_offset(), in.nheads * in.headdim, valid,
-                             steps_within(p_tile * kSide<T>, kSide<T>, in.headdim),
-                             vectors_aligned<Io>(in.headdim)});
+        shared.x, TileSource<const T>{static_cast<const T*>(in.x) + sequence_offset(), in.nheads * in.headdim,
+                                      valid, steps_within(p_tile * kSide<T>, kSide<T>, in.headdim),
+                                      vectors_aligned<T>(in.headdim)});
     if (threadIdx.x < kStepRows<T> * kSide<T> / 4)
       copy_async_16(shared_address(&shared.steps[0][0] + threadIdx.x * 4),
                     all_steps + row * kStepRows<T> * kSide<T> + threadIdx.x * 4, 16);
@@ -87,11 +85,11 @@ struct OutputsBlock {
   __device__ __forceinline__ void load_states(const T* states, int n_tile) const {
     const std::int64_t group = head / in.heads_per_group;
     const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSide<T>;
-    TileSource<const Io> source{static_cast<const Io*>(in.B) + offset, in.groups * in.dstate, valid,
-                                steps_within(n_tile * kSide<T>, kSide<T>, in.dstate),
-                                vectors_aligned<Io>(in.dstate)};
+    TileSource<const T> source{static_cast<const T*>(in.B) + offset, in.groups * in.dstate, valid,
+                               steps_within(n_tile * kSide<T>, kSide<T>, in.dstate),
+                               vectors_aligned<T>(in.dstate)};
     load_tile<kOutputsThreads>(shared.B, source);
-    source.data = static_cast<const Io*>(in.C) + offset;
+    source.data = static_cast<const T*>(in.C) + offset;
     load_tile<kOutputsThreads>(shared.C, source);
     load_image<kOutputsThreads>(shared.state,
                                 states + grid.state_tile(row, p_tile, n_tile) * kTileElements<T>);
@@ -122,20 +120,19 @@ struct OutputsBlock {
         if (in.D != nullptr)
           value += in.D[in.skip_per_headdim ? head * in.headdim + p : head] *
                    shared.x[tile_offset<T>(t, at.column_of(e, i))].value;
-        if (in.z != nullptr) value *= silu(to_float(static_cast<const Io*>(in.z)[element]));
-        static_cast<Io*>(args.out)[element] = from_float<Io>(value);
+        if (in.z != nullptr) value *= silu(to_float(static_cast<const T*>(in.z)[element]));
+        static_cast<T*>(args.out)[element] = from_float<T>(value);
       }
   }
 };
 
 /// `steps`, `states`: of the workspace.
-template <class Io>
 __global__ void __launch_bounds__(kOutputsThreads)
     ssd_outputs_kernel(const SsdArgs args, const ChunkGrid grid, const float* steps,
                        const CompactF32* states) {
   __shared__ __align__(16) OutputsShared shared;
-  const OutputsBlock<Io> block(args, grid, shared);
-  constexpr int kAtoms = OutputsBlock<Io>::kAtoms;
+  const OutputsBlock block(args, grid, shared);
+  constexpr int kAtoms = OutputsBlock::kAtoms;
 
   Fragments<kAtoms> cb, y;
   clear<kAtoms>(cb);
@@ -161,26 +158,24 @@ __global__ void __launch_bounds__(kOutputsThreads)
   block.write_out(y);
 }
 
-/// A CompactLaunch.
-template <class Io>
-void launch_compact(const SsdArgs& args, const CompactPlan& plan, void* workspace, cudaStream_t stream) {
+inline void launch_compact(const SsdArgs& args, const CompactPlan& plan, void* workspace,
+                           cudaStream_t stream) {
   auto* const base = static_cast<unsigned char*>(workspace);
   auto* const steps = reinterpret_cast<float*>(base + plan.steps);
   auto* const states = reinterpret_cast<CompactF32*>(base + plan.states);
-  launch_steps<CompactF32, Io>(args.in, plan, steps, stream);
-  launch_states<CompactF32, Io, Walk::forward>(args.in,
-                                               {.left = args.in.x,
-                                                .gate = nullptr,
-                                                .right = args.in.B,
-                                                .first = args.in.initial_states,
-                                                .last = args.final_states,
-                                                .steps = steps,
-                                                .images = states,
-                                                .unscales = nullptr},
-                                               plan, stream);
-  ssd_outputs_kernel<Io>
-      <<<static_cast<unsigned>(plan.rows * plan.headdim_tiles), kOutputsThreads, 0, stream>>>(args, plan,
-                                                                                              steps, states);
+  launch_steps<CompactF32, CompactF32>(args.in, plan, steps, stream);
+  launch_states<CompactF32, CompactF32, Walk::forward>(args.in,
+                                                       {.left = args.in.x,
+                                                        .gate = nullptr,
+                                                        .right = args.in.B,
+                                                        .first = args.in.initial_floats(),
+                                                        .last = args.final_floats(),
+                                                        .steps = steps,
+                                                        .images = states,
+                                                        .unscales = nullptr},
+                                                       plan, stream);
+  ssd_outputs_kernel<<<static_cast<unsigned>(plan.rows * plan.headdim_tiles), kOutputsThreads, 0, stream>>>(
+      args, plan, steps, states);
   check_cuda(cudaGetLastError());
 }
 

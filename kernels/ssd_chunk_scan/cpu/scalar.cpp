@@ -29,8 +29,15 @@ void scan_head(const SsdArgs& args, const SsdStops& stops, const SsdSequence& se
   const std::int64_t head_state = (m * in.nheads + h) * P * N;
   std::vector<float> B(N);
   std::vector<float> C(N);
+  const auto store_state = [&](void* to, std::int64_t first) {
+    with_io_type(in.state_dtype, [&]<class State>(State) {
+      for (std::int64_t i = 0; i < P * N; ++i)
+        static_cast<typename State::Storage*>(to)[first + i] = State::store(state[i]);
+    });
+  };
   if (in.initial_states != nullptr)
-    std::copy_n(in.initial_states + head_state, P * N, state.begin());
+    with_io_type(in.state_dtype,
+                 [&]<class State>(State) { load<State>(in.initial_states, head_state, state); });
   else
     std::ranges::fill(state, 0.0F);
 
@@ -61,9 +68,9 @@ void scan_head(const SsdArgs& args, const SsdStops& stops, const SsdSequence& se
       static_cast<Storage*>(args.out)[row + p] = Io::store(y);
     }
     for (std::int64_t k = 0; k < stops.count; ++k)
-      if (stops.states_at[k] == step) std::ranges::copy(state, stops.states + (k * in.nheads + h) * P * N);
+      if (stops.states_at[k] == step) store_state(stops.states, (k * in.nheads + h) * P * N);
   }
-  if (args.final_states != nullptr) std::ranges::copy(state, args.final_states + head_state);
+  if (args.final_states != nullptr) store_state(args.final_states, head_state);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

@@ -103,7 +103,7 @@ class Gradients {
 
   void go_forward(std::int64_t b, std::int64_t h, std::int64_t p, const Steps& steps) {
     if (in_.initial_states != nullptr)
-      std::copy_n(in_.initial_states + state_at(b, h, p), in_.dstate, state(0));
+      std::copy_n(in_.initial_floats() + state_at(b, h, p), in_.dstate, state(0));
     else
       std::fill_n(state(0), in_.dstate, 0.0F);
     for (std::int64_t t = 0; t < in_.seqlen; ++t) {

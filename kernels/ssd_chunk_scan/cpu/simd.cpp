@@ -65,7 +65,7 @@ class HeadScans {
     }
     if (args_.final_states == nullptr) return;
     for (std::int64_t head = heads_.first; head < heads_.last; ++head)
-      store_state(head, args_.final_states + state_at(head));
+      store_state(head, args_.final_states, state_at(head));
   }
 
  private:
@@ -85,20 +85,29 @@ class HeadScans {
     float* const to = state_of(head);
     std::fill_n(to, state_size_, 0.0F);
     if (in_.initial_states == nullptr) return;
-    const float* const from = in_.initial_states + state_at(head);
-    for (std::size_t p = 0; p < headdim_; ++p)
-      for (std::size_t n = 0; n < states_count_; ++n) to[n * p_stride_ + p] = from[p * states_count_ + n];
+    with_io_type(in_.state_dtype, [&]<class State>(State) {
+      const auto* const from =
+          static_cast<const typename State::Storage*>(in_.initial_states) + state_at(head);
+      for (std::size_t p = 0; p < headdim_; ++p)
+        for (std::size_t n = 0; n < states_count_; ++n)
+          to[n * p_stride_ + p] = State::load(from[p * states_count_ + n]);
+    });
   }
   /// The state where the chunk ends, if it is wanted.
   void store_stops(std::int64_t head) const {
     for (std::int64_t k = 0; k < stops_.count; ++k)
       if (stops_.states_at[k] == step_at(steps_ - 1))
-        store_state(head, stops_.states + (k * in_.nheads + head) * in_.headdim * in_.dstate);
+        store_state(head, stops_.states, (k * in_.nheads + head) * in_.headdim * in_.dstate);
   }
-  void store_state(std::int64_t head, float* to) const {
+  /// To a tensor of states, from element `first` on.
+  void store_state(std::int64_t head, void* states, std::int64_t first) const {
     const float* const from = state_of(head);
-    for (std::size_t p = 0; p < headdim_; ++p)
-      for (std::size_t n = 0; n < states_count_; ++n) to[p * states_count_ + n] = from[n * p_stride_ + p];
+    with_io_type(in_.state_dtype, [&]<class State>(State) {
+      auto* const to = static_cast<typename State::Storage*>(states) + first;
+      for (std::size_t p = 0; p < headdim_; ++p)
+        for (std::size_t n = 0; n < states_count_; ++n)
+          to[p * states_count_ + n] = State::store(from[n * p_stride_ + p]);
+    });
   }
 
   void load_projections() {

@@ -44,7 +44,7 @@ class HeadGradients {
 
   void run() {
     std::ranges::fill(s_.sums, 0.0);
-    load_state(in_.initial_states, s_.state);
+    load_state(in_.initial_floats(), s_.state);
     for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
       std::copy_n(s_.state, state_size(), states_ + chunk * static_cast<std::int64_t>(state_size()));
       if (chunk + 1 < chunks_) go_forward(chunk);

@@ -65,7 +65,7 @@ struct ShardRoom {
 class CudaSsdShard : public StatesShard {
  public:
   CudaSsdShard(const Problem& part, const SsdArgs& args, const TensorSet& tensors, float* workspace)
-      : StatesShard(part, args.in, args.final_states, ShardRoom(part, workspace).states),
+      : StatesShard(part, args.in, args.final_floats(), ShardRoom(part, workspace).states),
         tensors_(tensors),
         room_(part, workspace) {
     if (!ssd_hopper::has_halves(part)) return;

@@ -14,7 +14,7 @@ class StatesShard : public DeviceScan {
   /// `workspace` has states_floats(part) floats.
   StatesShard(const Problem& part, const SsdInputs& in, float* final_states, float* workspace);
 
-  const float* initial_state() const override { return in_.initial_states; }
+  const float* initial_state() const override { return in_.initial_floats(); }
   float* last_state() const override { return final_states_; }
   /// Without outputs alone (walk.cuh).
   void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* stream) override;

@@ -33,8 +33,8 @@ class HostSsdShard : public HostScan {
         in_(args_.in),
         scan_(simd_ssd_scan(part)) {}
 
-  const float* initial_state() const override { return in_.initial_states; }
-  float* last_state() const override { return args_.final_states; }
+  const float* initial_state() const override { return in_.initial_floats(); }
+  float* last_state() const override { return args_.final_floats(); }
 
   void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* /*stream*/) override {
     for (std::int64_t b = 0; b < in_.batch; ++b) run_batch(b, range, entering, leaving, outputs);
@@ -149,6 +149,7 @@ class HostSsdShard : public HostScan {
 
 std::optional<std::string> unsupported(const Problem& whole) {
   if (SsdSequences(whole).packed) return "has one sequence a batch, or seq_idx, but no cu_seqlens";
+  if (SsdSequences(whole).state_dtype != DType::f32) return "passes states in f32";
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "base/errors.h"
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/handed_ends.cuh"
@@ -43,9 +44,9 @@ int most_tiles_of_block(const SsdChunkScan& scan) {
   return padded_dstate(scan) <= 128 ? 2 : 1;
 }
 
-/// One packed sequence is a batch of one, whose steps may be cut into parts.
+/// One packed sequence is a batch of one, but for the states on its way.
 bool has_packed(const SsdSequences& sequences) {
-  return sequences.packed && sequences.count > 1;
+  return sequences.packed && (sequences.count > 1 || sequences.stops > 0);
 }
 
 Plan plan_of(const Problem& problem) {
@@ -60,7 +61,6 @@ Plan plan_of(const Problem& problem) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const SsdSequences sequences(problem);
-  if (sequences.stops > 0) return "does not support states_at";
   if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
@@ -77,8 +77,9 @@ std::optional<std::string> unsupported(const Problem& problem) {
 std::size_t workspace_bytes(const Problem& problem) {
   const Plan plan = plan_of(problem);
   const int states = padded_dstate(SsdChunkScan(problem));
-  return has_packed(SsdSequences(problem)) ? PackedLayout(plan, states).bytes
-                                           : handed_layout_of(plan, states).bytes;
+  const SsdSequences sequences(problem);
+  return has_packed(sequences) ? PackedLayout(plan, sequences.count, sequences.stops, states).bytes
+                               : handed_layout_of(plan, states).bytes;
 }
 
 template <class VariantOf>
@@ -113,8 +114,9 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
       return packed_variant_for < Io, kScaled ? 1 : Tiles::value > (states, gated);
     });
     allow_shared_bytes(variant.kernel, variant.shared_bytes);
-    return packed_launch(variant, make_packed_args(ssd, sequences.cu_seqlens, plan, states, workspace),
-                         static_cast<int>(sequences.count));
+    const SsdStops stops = bind_ssd_stops(problem, tensors);
+    return packed_launch(variant, make_packed_args(ssd, sequences, stops, plan, states, workspace),
+                         static_cast<int>(sequences.count), stops.states_at, states);
   }
   const Variant variant = variant_of(problem.dtype(), plan, [&]<class Io, class Tiles>(Io, Tiles) {
     return variant_for<Io, Tiles::value>(states, gated);

@@ -64,7 +64,7 @@ __device__ __forceinline__ void produce(const typename T::Args& args, const Shar
     if (lane == 0) Loader<T>(args, shared).run();
   } else if (warp == 3) {
     if constexpr (!T::kRanked)
-      if (lane == 0) store_outputs<T>(args, shared);
+      if (lane == 0 && makes_outputs<T>(args)) store_outputs<T>(args, shared);
   } else if constexpr (T::kPacked) {
     ScalarWarp<T>(args, shared, warp - 1, lane).run(SegmentsOf<T>(args));
   } else {
@@ -74,8 +74,8 @@ __device__ __forceinline__ void produce(const typename T::Args& args, const Shar
 
 /// Initializes the barriers of the block, and of the other one that copies to it.
 template <class T>
-__device__ __forceinline__ void start_block() {
-  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
+__device__ __forceinline__ void start_block(const typename T::Args& args) {
+  if (threadIdx.x == 0) SharedMemory<T>().init_barriers(makes_outputs<T>(args));
   if constexpr (T::kCluster > 1)
     hopper::cluster_sync();
   else
@@ -87,19 +87,30 @@ __device__ __forceinline__ void end_block() {
   if constexpr (T::kCluster > 1) hopper::cluster_sync();
 }
 
+/// Waits for what says where blocks start. Whether the block has something to do: in the pass of states last parts
+/// have not. That pass lets the kernels after it begin once it is known; those in turn wait for it.
+__device__ __forceinline__ bool begin_packed(const PackedArgs& args) {
+  if (args.plan.parts == 1 || args.states_only) hopper::wait_for_prerequisites();
+  if (!args.states_only) return true;
+  hopper::launch_dependents();
+  const Segments<true, 1> segments(args);
+  return !segments.done() && !segments.ends(segments.segment());
+}
+
 template <class T>
 __device__ __forceinline__ void run_role(const typename T::Args& args) {
   // Uniform, and known to be so.
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  start_block<T>();
-  if constexpr (T::kPacked) hopper::wait_for_prerequisites();
+  start_block<T>(args);
+  if constexpr (T::kPacked)
+    if (!begin_packed(args)) return;
   if (group == 0) {
     warpgroup_reg_dealloc<kProducerRegisters>();
     produce<T>(args, SharedMemory<T>(), group_thread());
   } else if (group == 1) {
     warpgroup_reg_alloc<kStateRegisters>();
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-  } else {
+  } else if (makes_outputs<T>(args)) {
     warpgroup_reg_alloc<kOutputRegisters>();
     OutputWarpgroup<T>(args, SharedMemory<T>(), group - 2, group_thread()).run();
   }
@@ -132,7 +143,7 @@ __device__ __forceinline__ void run_parts_role(const HopperArgs& args) {
   const BlockPlan<T::kCluster> plan(args.plan);
   if (plan.ends(plan.segment(0))) return;
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
-  start_block<T>();
+  start_block<T>(args);
   if (warp >= 2 * kWarpsOfGroup) {
     warpgroup_reg_alloc<kPartsStateRegisters>();
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();

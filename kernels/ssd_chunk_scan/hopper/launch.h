@@ -3,7 +3,7 @@
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper/variants.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 // The host's side of cuda-hopper: tensor maps, workspace, launch.
 
@@ -61,32 +61,40 @@ inline void launch(const Variant& variant, const HopperArgs& args, int states, c
 /// The workspace of packed sequences.
 struct PackedLayout {
   HandedLayout handed;
-  std::size_t starts, bytes;
+  std::size_t starts, firsts, stops, bytes;
 
-  constexpr PackedLayout(const Plan& plan, int states)
+  /// `stop_count`: of states_at.
+  constexpr PackedLayout(const Plan& plan, std::int64_t sequences, std::int64_t stop_count, int states)
       : handed(handed_layout(plan.blocks, plan.tiles_per_item, kRows * states)) {
     WorkspaceLayout layout;
     layout.take(static_cast<std::int64_t>(handed.bytes), 1);
     starts = layout.take(plan.blocks, sizeof(PackedStart));
+    firsts = layout.take(plan.parts > 1 ? sequences * plan.items + 1 : 0, sizeof(std::int32_t));
+    stops = layout.take(stop_count, sizeof(PackedStop));
     bytes = layout.bytes();
   }
 };
 
 /// Throws DeviceError when a tensor cannot be mapped.
-inline PackedArgs make_packed_args(const SsdArgs& ssd, const std::int32_t* cu_seqlens, const Plan& plan,
-                                   int states, void* workspace) {
+inline PackedArgs make_packed_args(const SsdArgs& ssd, const SsdSequenceTable& sequences,
+                                   const SsdStops& stops, const Plan& plan, int states, void* workspace) {
   const SsdInputs& in = ssd.in;
   const auto rows_of = [&](const void* data, std::int64_t columns, std::int64_t rows) {
     RowMaps maps;
     for (int i = 0; i < kRowMaps; ++i) maps.of_rows[i] = map_steps(in, data, columns, rows, 1U << i);
     return maps;
   };
-  const PackedLayout layout(plan, states);
+  const PackedLayout layout(plan, sequences.count, stops.count, states);
+  auto* const base = static_cast<unsigned char*>(workspace);
   PackedArgs args{};
   static_cast<HopperArgs&>(args) = make_args(ssd, plan, states, workspace);
   args.handed = handed_states(layout.handed, workspace);
-  args.cu_seqlens = cu_seqlens;
-  args.starts = reinterpret_cast<PackedStart*>(static_cast<unsigned char*>(workspace) + layout.starts);
+  args.cu_seqlens = sequences.cu_seqlens;
+  args.starts = reinterpret_cast<PackedStart*>(base + layout.starts);
+  args.firsts = reinterpret_cast<std::int32_t*>(base + layout.firsts);
+  args.stop_count = static_cast<int>(stops.count);
+  args.stops = reinterpret_cast<PackedStop*>(base + layout.stops);
+  args.stop_states = stops.states;
   args.x_rows = rows_of(in.x, in.headdim, in.nheads);
   args.B_rows = rows_of(in.B, in.dstate, in.groups);
   args.C_rows = rows_of(in.C, in.dstate, in.groups);
@@ -94,7 +102,9 @@ inline PackedArgs make_packed_args(const SsdArgs& ssd, const std::int32_t* cu_se
   return args;
 }
 
-/// Where blocks start, and the scan. Its launches throw DeviceError when one cannot be launched.
-Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences);
+/// Where blocks start, and the scan. `states_at`: as given. Its launches throw DeviceError when one cannot be
+/// launched.
+Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
+                     const std::int32_t* states_at, int states);
 
 }  // namespace ssmbench::ssd_hopper

@@ -1,5 +1,5 @@
-// Where the blocks of cuda-hopper start in packed sequences (packed.h): one block, whose threads have a run of
-// sequences each.
+// The launches of cuda-hopper for packed sequences. The first says where the blocks start (packed.h): one block,
+// whose threads have a run of sequences each.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/index_math.h"
@@ -40,48 +40,125 @@ __device__ RunChunks add_runs(const RunChunks& run, int& before) {
   return total;
 }
 
-__global__ void __launch_bounds__(kPlanThreads)
-    ssd_plan_packed_kernel(const std::int32_t* cu_seqlens, const int sequences, const int items,
-                           const int blocks, PackedStart* starts, unsigned* flags) {
-  hopper::launch_dependents();
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int block = thread; block < blocks; block += kPlanThreads) {
-    starts[block] = PackedStart{};
-    flags[block] = 0;
-  }
-  const int each = static_cast<int>(ceil_div(sequences, kPlanThreads));
-  const int first = min(thread * each, sequences);
-  const int end = min(first + each, sequences);
-  const auto chunks_of = [&](int sequence) {
+/// What the plan is made from.
+struct Sequences {
+  const std::int32_t* cu_seqlens;
+  int count, items;
+  const std::int32_t* states_at;
+
+  __device__ int chunks(int sequence) const {
     return packed_chunks(cu_seqlens[sequence + 1] - cu_seqlens[sequence]);
-  };
+  }
+};
+
+/// Equal shares of all chunks.
+__device__ void plan_shares(const Sequences& of, const PackedArgs& to) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int block = thread; block < to.plan.blocks; block += kPlanThreads) to.handed.flags[block] = 0;
+  const int each = static_cast<int>(ceil_div(of.count, kPlanThreads));
+  const int first = min(thread * each, of.count);
+  const int end = min(first + each, of.count);
   RunChunks run{};
   for (int sequence = first; sequence < end; ++sequence) {
-    const int chunks = chunks_of(sequence);
+    const int chunks = of.chunks(sequence);
     run = {run.all + chunks, max(run.longest, chunks)};
   }
   int before = 0;
   const RunChunks all = add_runs(run, before);
-  const PackedShares shares(items, blocks, sequences, all.all, all.longest);
+  const PackedShares shares(of.items, to.plan.blocks, of.count, all.all, all.longest);
   for (int sequence = first; sequence < end; ++sequence) {
-    const int chunks = chunks_of(sequence);
-    shares.starts_in(sequence, before, chunks, starts);
+    const int chunks = of.chunks(sequence);
+    shares.starts_in(sequence, before, chunks, to.starts);
     before += chunks;
   }
 }
 
+/// Items in parts; a thread for each sequence.
+__device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int chunks = thread < of.count ? of.chunks(thread) : 0;
+  int before = 0;
+  const auto add = [&](int number) {
+    const RunChunks all = add_runs({number, chunks}, before);
+    __syncthreads();  // before the next sum
+    return all;
+  };
+  const RunChunks all = add(chunks);
+  const auto parts_of = [&](int of_part) {
+    return chunks == 0 ? 0 : PackedParts{of.items, of_part}.of_item(chunks);
+  };
+  const int least = static_cast<int>(ceil_div(all.all * of.items, to.plan.blocks));
+  FirstThatFits search{max(least, 1), all.longest};
+  while (!search.is_found())
+    search.narrow(add(parts_of(search.tried())).all * of.items <= to.plan.blocks);
+  const int chunks_of_part = search.most;
+  const int parts = add(parts_of(chunks_of_part)).all;
+  if (chunks > 0)
+    PackedParts{of.items, chunks_of_part}.starts_in(thread, before * of.items, chunks, to.starts, to.firsts);
+  if (thread == 0) to.firsts[of.count * of.items] = parts * of.items;
+}
+
+/// The states that are wanted, in the order of their steps. Each is put behind all that come before it, unless
+/// they are in order.
+__device__ void order_stops(const std::int32_t* states_at, const PackedArgs& to) {
+  const int count = to.stop_count;
+  bool ordered = true;
+  for (int i = static_cast<int>(threadIdx.x); i < count - 1; i += kPlanThreads)
+    ordered = ordered && states_at[i] <= states_at[i + 1];
+  ordered = __syncthreads_and(static_cast<int>(ordered)) != 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kPlanThreads) {
+    const std::int32_t step = states_at[i];
+    int rank = i;
+    if (!ordered) {
+      rank = 0;
+      for (int j = 0; j < count; ++j) rank += states_at[j] < step || (states_at[j] == step && j < i) ? 1 : 0;
+    }
+    to.stops[rank] = {step, i};
+  }
+}
+
+/// Two blocks: where the others start, and what is wanted on their way.
+__global__ void __launch_bounds__(kPlanThreads)
+    ssd_plan_packed_kernel(const Sequences of, const __grid_constant__ PackedArgs to) {
+  hopper::launch_dependents();
+  if (blockIdx.x == 1) return order_stops(of.states_at, to);
+  for (int block = static_cast<int>(threadIdx.x); block < to.plan.blocks; block += kPlanThreads)
+    to.starts[block] = PackedStart{};
+  __syncthreads();
+  if (to.plan.parts > 1)
+    plan_parts(of, to);
+  else
+    plan_shares(of, to);
+}
+
 }  // namespace
 
-Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences) {
+Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
+                     const std::int32_t* states_at, int states) {
   const Plan& plan = args.plan;
-  const Launch scan =
-      hopper::dependent_launch_of(variant.kernel, plan.blocks, kThreads, variant.shared_bytes, args);
-  return [=, items = plan.items, blocks = plan.blocks, cu_seqlens = args.cu_seqlens, starts = args.starts,
-          flags = args.handed.flags](void* stream) {
-    ssd_plan_packed_kernel<<<1, kPlanThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        cu_seqlens, sequences, items, blocks, starts, flags);
+  const auto scan_of = [&](const PackedArgs& with) {
+    return hopper::dependent_launch_of(variant.kernel, plan.blocks, kThreads, variant.shared_bytes, with);
+  };
+  const Sequences of{args.cu_seqlens, sequences, plan.items, states_at};
+  const auto make_plan = [=, blocks = args.stop_count > 0 ? 2 : 1](void* stream) {
+    ssd_plan_packed_kernel<<<blocks, kPlanThreads, 0, static_cast<cudaStream_t>(stream)>>>(of, args);
     check_cuda(cudaGetLastError());
-    scan(stream);
+  };
+  const Launch outputs = scan_of(args);
+  if (plan.parts == 1)
+    return [=](void* stream) {
+      make_plan(stream);
+      outputs(stream);
+    };
+  PackedArgs before = args;
+  before.states_only = true;
+  const Parts parts{sequences * plan.items, plan.blocks, plan.tiles_per_item, kRows * states / 4,
+                    args.firsts};
+  return [=, states_of_parts = scan_of(before), handed = args.handed](void* stream) {
+    make_plan(stream);
+    states_of_parts(stream);
+    launch_join_parts(handed, parts, static_cast<cudaStream_t>(stream));
+    outputs(stream);
   };
 }
 

@@ -14,6 +14,9 @@
 //
 // A run costs no less than an item of the longest sequence, so that an item is in two of them at most. Then
 // no block waits for one that waits itself.
+//
+// Where sequences are few and long, their items are cut into parts of time instead, a block each, as those of
+// batches are (plan.h); how many, the same kernel computes.
 
 namespace ssmbench::ssd_hopper {
 
@@ -83,6 +86,55 @@ struct PackedShares {
   }
 };
 
+/// Looks for the first number that fits, from `least` to `most`, where all after it fit, too, and `most` does:
+/// by halves.
+struct FirstThatFits {
+  int least, most;
+
+  SSMBENCH_HD constexpr bool is_found() const { return least >= most; }
+  SSMBENCH_HD constexpr int tried() const { return (least + most) / 2; }
+  SSMBENCH_HD constexpr void narrow(bool tried_fits) {
+    if (tried_fits)
+      most = tried();
+    else
+      least = tried() + 1;
+  }
+};
+
+/// Items in parts: each has a block for every `chunks` chunks.
+struct PackedParts {
+  int items;   ///< of a sequence
+  int chunks;  ///< of a part; of an item's last one what is left
+
+  SSMBENCH_HD constexpr int of_item(int its_chunks) const { return (its_chunks - 1) / chunks + 1; }
+  /// Sets where the blocks start that have a sequence, from block `first` on, and the first blocks of its items.
+  SSMBENCH_HD constexpr void starts_in(int sequence, int first, int its_chunks, PackedStart* starts,
+                                       std::int32_t* firsts) const {
+    const int parts = of_item(its_chunks);
+    for (int item = 0; item < items; ++item) {
+      firsts[sequence * items + item] = first + item * parts;
+      for (int part = 0; part < parts; ++part) {
+        const int begin = part * chunks;
+        const int end = begin + chunks < its_chunks ? begin + chunks : its_chunks;
+        starts[first + item * parts + part] = {sequence, item, end, end - begin};
+      }
+    }
+  }
+};
+
+/// A state on the way that is wanted.
+struct alignas(8) PackedStop {
+  std::int32_t step;   ///< the one after which it is
+  std::int32_t index;  ///< in states_at
+};
+
+/// The first of stops, which are in the order of their steps, at `step` or later; `count` if there is none.
+SSMBENCH_HD constexpr int first_stop_from(const PackedStop* stops, int count, int step) {
+  FirstThatFits search{0, count};
+  while (!search.is_found()) search.narrow(stops[search.tried()].step >= step);
+  return search.most;
+}
+
 /// The segments of a block, the last one first, as Plan::segment() has them. Lengths are read when they are
 /// needed: roles have few registers to spare.
 class PackedSegments {
@@ -122,7 +174,8 @@ struct PackedSizes {
   std::int64_t sequences, steps, nheads, groups, headdim;
 };
 
-/// Of one of the sequences: items() of the plan are a sequence's. Follows from the number of sequences and steps.
+/// Of one of the sequences: items of the plan are a sequence's. Follows from the number of sequences and steps.
+/// With more than one part each of its items is in parts, that many in the mean.
 constexpr Plan packed_plan_with(const PackedSizes& of, int multiprocessors, int tiles_per_item) {
   Plan plan = plan_with({1, of.steps, of.nheads, of.groups, of.headdim}, multiprocessors, tiles_per_item, 1);
   const std::int64_t most = plan.items * (of.steps / kSteps + of.sequences);
@@ -130,8 +183,8 @@ constexpr Plan packed_plan_with(const PackedSizes& of, int multiprocessors, int 
   return plan;
 }
 
-/// Two tiles share loads and the state warpgroup; one tile is sooner through the longest sequence, which is
-/// taken for one of the mean length.
+/// Two tiles share loads and the state warpgroup; one tile is sooner through the longest sequence. Parts make more
+/// of few items; half of each item's last part is for nothing. Sequences are taken for ones of the mean length.
 constexpr Plan packed_plan_for(const PackedSizes& of, int multiprocessors, int most_tiles = 2) {
   const double each = static_cast<double>(of.steps) / static_cast<double>(of.sequences) / kSteps + 0.5;
   const auto cycles = [&](const Plan& plan) {
@@ -140,7 +193,18 @@ constexpr Plan packed_plan_for(const PackedSizes& of, int multiprocessors, int m
   };
   const Plan one = packed_plan_with(of, multiprocessors, 1);
   const Plan two = packed_plan_with(of, multiprocessors, 2);
-  return most_tiles == 1 || cycles(one) < cycles(two) ? one : two;
+  Plan best = most_tiles == 1 || cycles(one) < cycles(two) ? one : two;
+  double least = cycles(best);
+  for (int parts = 2; parts <= multiprocessors / (one.items * of.sequences); ++parts) {
+    const double in_parts = (kCycles.chunk[0] + kCycles.state_chunk[0]) * each / (parts - 0.5) +
+                            kCycles.parts[0] + kPartCycles * parts;
+    if (in_parts >= least) continue;
+    least = in_parts;
+    best = one;
+    best.parts = parts;
+    best.blocks = one.items * static_cast<int>(of.sequences) * parts;
+  }
+  return best;
 }
 
 }  // namespace ssmbench::ssd_hopper

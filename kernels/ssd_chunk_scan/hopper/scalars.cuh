@@ -163,6 +163,22 @@ class GivenSteps {
   int head_ = 0;  ///< (batch, head): items have one tile, which is there
 };
 
+/// Weights of a lane's two steps for what leaves the chunk. In f16 they are scaled by the power of two that moves
+/// the largest of all lanes' to its target (range.h).
+template <class T>
+__device__ __forceinline__ void write_weights(ChunkScalars& to, float2 weights, int lane) {
+  using Io = typename T::Io;
+  if constexpr (T::kScaled) {
+    const float scale = scale_of_lanes(fmaxf(weights.x, weights.y), kWeightTarget);
+    if (lane == 0) to.weight_scale = scale;
+    weights = make_float2(scale * weights.x, scale * weights.y);
+  }
+  const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
+  const float2 back = unpack_pair<Io>(rounded);
+  to.weights[0][slot_of_pair(lane)] = rounded;
+  to.weights[1][slot_of_pair(lane)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
+}
+
 template <class T>
 class ScalarWarp {
   using Io = typename T::Io;
@@ -276,24 +292,9 @@ class ScalarWarp {
         if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
       }
     }
-    float2 weights = weights_until(sums.end, 31, of, sum);
-    const float scale = scale_for(weights.x, weights.y, kWeightTarget, to.weight_scale);
-    weights = make_float2(scale * weights.x, scale * weights.y);
-    const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
-    const float2 back = unpack_pair<Io>(rounded);
-    to.weights[0][slot_of_pair(lane)] = rounded;
-    to.weights[1][slot_of_pair(lane)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
+    write_weights<T>(to, weights_until(sums.end, 31, of, sum), lane);
     const bool carried = of.sequence[1] == of.sequence_before;
     if (lane == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
-  }
-
-  /// In f16 the power of two that moves the largest of all lanes' two numbers to `target` (range.h). Also to
-  /// memory, by one lane.
-  __device__ float scale_for(float first, float second, int target, float& memory) const {
-    if constexpr (!T::kScaled) return 1.0F;
-    const float scale = scale_of_lanes(fmaxf(first, second), target);
-    if (lane_ == 0) memory = scale;
-    return scale;
   }
 
   /// Decays from the slab's and from the chunk's begin to the lane's steps, 0 from another sequence.

@@ -8,6 +8,9 @@
 // and publishes each state that enters a chunk to the output warpgroups, in the io dtype, one chunk ahead. In
 // the pass of states there are no outputs, and what leaves the segment is handed on (handed.h).
 //
+// A chunk of a packed sequence with steps whose states are wanted is one of several stretches, each up to such a
+// step, with weights of its own: Δ·decay to the stretch's end, from the sums that the scalar warps left.
+//
 // In f16 the weights are scaled by a power of two in each chunk, and the state with them; when it is published,
 // each warp moves its 16 rows into the range of f16.
 
@@ -16,7 +19,8 @@
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/multiply_pairs.cuh"
 #include "kernels/common/warp_specialization.cuh"
-#include "kernels/ssd_chunk_scan/hopper/block.cuh"
+#include "kernels/ssd_chunk_scan/hopper/scalars.cuh"
+#include "kernels/ssd_chunk_scan/stored_states.cuh"
 
 namespace ssmbench::ssd_hopper {
 
@@ -46,11 +50,11 @@ class StateWarpgroup {
       const Segment segment = segments.segment();
       const Item item = segments.item(segment);
       enter(state, segment, item);
-      if constexpr (kOutputs) publish(state);
+      if (outputs()) publish(state);
+      if constexpr (T::kPacked) next_stop_ = first_stop(segments, segment);
       for (int chunk = segment.first; chunk < segment.end; ++chunk) {
-        update(state);
-        if constexpr (kOutputs)
-          if (chunk + 1 < segment.end) publish(state);
+        update(state, segments, chunk);
+        if (outputs() && chunk + 1 < segment.end) publish(state);
       }
       leave(state, segments.ends(segment), item);
     }
@@ -58,15 +62,76 @@ class StateWarpgroup {
 
  private:
   __device__ int lane() const { return thread_ % 32; }
+  __device__ bool outputs() const { return makes_outputs<T>(args_); }
+  /// Of the tensors of states; Mamba-3's are in f32.
+  __device__ DType state_dtype() const { return T::kGiven ? DType::f32 : args_.ssd.in.state_dtype; }
 
-  /// One chunk: all heads' products are under way together.
-  __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters]) {
+  /// One chunk, of packed sequences in the stretches between the steps whose states are wanted.
+  __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters],
+                                         [[maybe_unused]] const SegmentsOf<T>& segments,
+                                         [[maybe_unused]] int chunk) {
+    if constexpr (!T::kPacked) {
+      add_stretch(state, true);
+    } else {
+      const bool stops = outputs() && args_.stop_count > 0;
+      int from = 0;
+      bool last = true;
+      do {
+        bool stop = false;
+        if (stops) {
+          int end = rows_until_stop(segments, chunk);
+          stop = end > 0;
+          if (!stop) end = kSteps;
+          last = end == kSteps;
+          if (end - from < kSteps) weigh_stretch(from, end);
+          from = end;
+        }
+        add_stretch(state, last);
+        if (stop) store_stop(state, segments);
+      } while (!last);
+    }
+    shared_.release_projections(at_, lane());
+    at_.advance();
+  }
+
+  /// Rows of the chunk up to the next step whose state is wanted, or 0 if that is a later chunk's.
+  __device__ __forceinline__ int rows_until_stop(const SegmentsOf<T>& segments, int chunk) const {
+    if (next_stop_ == args_.stop_count) return 0;
+    const int first = chunk * kSteps;
+    const int rows = args_.stops[next_stop_].step + 1 - segments.begin() - first;
+    return rows <= min(segments.steps() - first, kSteps) ? rows : 0;
+  }
+
+  /// The chunk's weights become those of its rows from … end − 1 for the state after these; its decay too.
+  __device__ __forceinline__ void weigh_stretch(int from, int end) const {
+    group_barrier();  // the stretch before is done with them
+    const int thread = group_thread();
+    const int head = thread / 32;
+    if (head < T::kHeads) {
+      shared_.scalars(head).wait_full(at_);
+      ChunkScalars& scalars = shared_.scalars_of(head, at_);
+      const int step = 2 * (thread % 32);
+      const float sum = scalars.rows[end - 1].sum;
+      const float2 diagonal =
+          *reinterpret_cast<const float2*>(scalars.diagonal + step / 16 * 16 + slot_of_step(step % 16));
+      const auto weight = [&](int of, float own) {
+        return from <= of && of < end ? exp2_approximate(sum - own) : 0.0F;
+      };
+      write_weights<T>(scalars, make_float2(weight(step, diagonal.x), weight(step + 1, diagonal.y)),
+                       step / 2);
+      if (step == 0) scalars.decay = exp2_approximate(from == 0 ? sum : sum - scalars.rows[from - 1].sum);
+    }
+    group_barrier();
+  }
+
+  /// All heads' products are under way together. `last`: of the chunk.
+  __device__ __forceinline__ void add_stretch(float (&state)[T::kHeads][kRegisters], bool last) {
     std::uint32_t weighted[T::kHeads][16];
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
       shared_.scalars(head).wait_full(at_);
       const ChunkScalars& scalars = shared_.scalars_of(head, at_);
-      if constexpr (!kOutputs) decay_[head] *= scalars.decay;
+      if (!outputs()) decay_[head] *= scalars.decay;
       float factor = scalars.decay;
       if constexpr (T::kScaled) {
         factor *= scalars.weight_scale * unscale_[head];
@@ -80,6 +145,8 @@ class StateWarpgroup {
     }
     shared_.wait_projections(at_);
     const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(at_), kTile);
+    if constexpr (T::kPacked)  // or halves of 256 states are scaled between the products
+      for (auto& of_head : state) hopper::pin_registers(of_head);
     hopper::wgmma_fence();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head)
@@ -92,16 +159,16 @@ class StateWarpgroup {
               hopper::operand_step<hopper::Major::rows>(b, k, 0) + at / 32 * (kTile >> 4), true);
     hopper::wgmma_commit();
     // Not before: an arrival overtakes loads from shared memory whose values nothing has used yet.
+    if (last) {
 #pragma unroll
-    for (int head = 0; head < T::kHeads; ++head) {
-      hopper::barrier_arrive(shared_.scalars(head).empty(at_));
-      warp_arrive(shared_.x(head).empty(at_), lane());
+      for (int head = 0; head < T::kHeads; ++head) {
+        hopper::barrier_arrive(shared_.scalars(head).empty(at_));
+        warp_arrive(shared_.x(head).empty(at_), lane());
+      }
     }
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);
-    shared_.release_projections(at_, lane());
-    at_.advance();
   }
 
   /// x of the chunk times the weights of its steps, transposed: A of the products.
@@ -183,7 +250,7 @@ class StateWarpgroup {
 
   __device__ void enter(float (&state)[T::kHeads][kRegisters], const Segment& segment, const Item& item) {
     for (float& unscale : unscale_) unscale = 1.0F;
-    if (kOutputs && segment.first > 0) {
+    if (outputs() && segment.first > 0) {
       take(state);
       return;
     }
@@ -193,11 +260,34 @@ class StateWarpgroup {
       for (float& value : state[head]) value = 0.0F;
       if (args_.ssd.in.initial_states == nullptr || segment.first > 0) continue;
       for_each_pair(state[head], item, head, [&](std::int64_t at, float& first, float& second) {
-        const float2 pair = *reinterpret_cast<const float2*>(args_.ssd.in.initial_states + at);
+        const float2 pair = load_state_pair(args_.ssd.in.initial_states, state_dtype(), at);
         first = pair.x;
         second = pair.y;
       });
     }
+  }
+
+  __device__ int first_stop(const SegmentsOf<T>& segments, const Segment& segment) const {
+    if (args_.stop_count == 0) return 0;
+    return first_stop_from(args_.stops, args_.stop_count, segments.begin() + segment.first * kSteps);
+  }
+
+  /// All states of the next step.
+  __device__ void store_stop(float (&state)[T::kHeads][kRegisters], const SegmentsOf<T>& segments) {
+    const int step = args_.stops[next_stop_].step;
+    do {
+      Item item = segments.item(segments.segment());
+      item.b = args_.stops[next_stop_].index;
+#pragma unroll
+      for (int head = 0; head < T::kHeads; ++head) {
+        float scale = T::kScaled ? unscale_[head] : 1.0F;
+        if constexpr (T::kScaled) asm volatile("" : "+f"(scale));  // else all products come before the loop
+        for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
+          store_state_pair(args_.stop_states, state_dtype(), at, scale * first, scale * second);
+        });
+      }
+      ++next_stop_;
+    } while (next_stop_ < args_.stop_count && args_.stops[next_stop_].step == step);
   }
 
   /// `ends`: the item does.
@@ -209,14 +299,14 @@ class StateWarpgroup {
         for (float& value : state[head]) value *= unscale_[head];
     }
     if (!ends) {
-      if (!kOutputs || plan_.parts == 1) hand_over(state);
+      if (!outputs() || plan_.parts == 1) hand_over(state);
       return;
     }
     if (args_.ssd.final_states == nullptr) return;
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head)
       for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
-        *reinterpret_cast<float2*>(args_.ssd.final_states + at) = make_float2(first, second);
+        store_state_pair(args_.ssd.final_states, state_dtype(), at, first, second);
       });
   }
 
@@ -226,7 +316,7 @@ class StateWarpgroup {
     float* to = args_.handed.states + block * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
     for (int i = 0; i < kAllRegisters; ++i) to[i * kGroupThreads] = state[i / kRegisters][i % kRegisters];
-    if constexpr (kOutputs) {
+    if (outputs()) {
       __threadfence();
       group_barrier();
       if (thread_ == 0)
@@ -240,7 +330,7 @@ class StateWarpgroup {
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
     const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - T::kCluster;
-    if (T::kPacked || plan_.hands_over()) {
+    if (T::kPacked ? plan_.parts == 1 : plan_.hands_over()) {
       unsigned flag = 0;
       while (flag == 0)
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
@@ -269,6 +359,8 @@ class StateWarpgroup {
   float unscale_[T::kHeads];                    ///< in f16: state times this is the true one
   typename Shared::States::Position state_at_;  // a chunk ahead of the rest
   hopper::RingPositions at_;
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<T::kPacked, int, Nothing> next_stop_;  ///< in stops
 };
 
 }  // namespace ssmbench::ssd_hopper

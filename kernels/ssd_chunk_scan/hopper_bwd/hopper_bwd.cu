@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "base/errors.h"
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"

@@ -50,7 +50,7 @@ Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const Chunke
              .gate = {},
              .right = map_sequences(in.B, in, in.groups, in.dstate),
              .in = in,
-             .first = in.initial_states,
+             .first = in.initial_floats(),
              .last = nullptr,
              .steps = workspace.steps,
              .images = workspace.states,

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "inputs/packed_sequences.h"
+#include "model/problem.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 namespace ssmbench {
 namespace {
@@ -28,6 +32,15 @@ void infer_ssd(const StoredInputs& inputs, Axes& axes) {
   for (const char* name : {"z", "dt_bias", "initial_states", "seq_idx"}) axes[name] = inputs.has(name);
 }
 
+/// What is not a dtype that states can have is left to the reader, which compares it with the fallback.
+std::string state_dtype_of(const StoredInputs& inputs) {
+  const AxisSpec& axis = *ssd_chunk_scan_fwd().find_axis("state_dtype");
+  const std::string fallback = to_string(*axis.fallback);
+  if (!inputs.has("initial_states")) return fallback;
+  const std::string& found = inputs.at("initial_states").dtype;
+  return std::ranges::find(axis.choices, found) == axis.choices.end() ? fallback : found;
+}
+
 /// Any output may be missing from a file, so the problem is read as having final_states: they are judged
 /// where they are.
 void infer_forward(const StoredInputs& inputs, Axes& axes) {
@@ -35,6 +48,7 @@ void infer_forward(const StoredInputs& inputs, Axes& axes) {
   axes["cu_seqlens"] = inputs.has("cu_seqlens");
   axes["sequences"] = inputs.has("cu_seqlens") ? inputs.shape("cu_seqlens", 1)[0] - 1 : std::int64_t{1};
   axes["final_states"] = true;
+  axes["state_dtype"] = state_dtype_of(inputs);
   axes["states_at"] = inputs.has("states_at") ? inputs.shape("states_at", 1)[0] : std::int64_t{0};
 }
 

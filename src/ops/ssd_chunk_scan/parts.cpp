@@ -26,8 +26,16 @@ bool is_clamped(const SsdChunkScan& scan) {
   return scan.dt_low > 0 || scan.dt_high < std::numeric_limits<double>::infinity();
 }
 
+/// Why states cannot be handed from one part to the next without being rounded.
+std::optional<std::string> rounds_states(const Problem& whole) {
+  const DType dtype = SsdSequences(whole).state_dtype;
+  if (dtype == DType::f32) return {};
+  return "parts round their states to " + std::string(name_of(dtype)) + " on the way";
+}
+
 std::optional<std::string> no_ssd_of_steps(const Problem& whole) {
   const SsdChunkScan scan(whole);
+  if (auto reason = rounds_states(whole)) return reason;
   if (scan.has_seq_idx || SsdSequences(whole).packed)
     return "the state is reset on the way, which a decoding step knows nothing of";
   if (is_clamped(scan)) return "a decoding step has no dt_limit";
@@ -126,6 +134,7 @@ void put_stretch(const std::vector<HostTensor>& results, std::int64_t batch, std
 std::optional<std::string> no_ssd_in_halves(const Problem& whole) {
   const SsdChunkScan scan(whole);
   if (scan.seqlen < 2) return "one step has no halves";
+  if (auto reason = rounds_states(whole)) return reason;
   if (SsdSequences(whole).packed) return "packed sequences have halves of their own";
   if (scan.has_seq_idx) return "a second half would start with a seq_idx above 0, which keeps the state out";
   return {};
@@ -243,6 +252,7 @@ std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<Hos
 std::optional<std::string> not_a_scan(const Problem& whole) {
   const SsdChunkScan scan(whole);
   if (scan.has_seq_idx) return "Mamba-1's scan has no seq_idx";
+  if (SsdSequences(whole).state_dtype != DType::f32) return "Mamba-1's scan has its states in f32";
   if (SsdSequences(whole).stops > 0) return "Mamba-1's scan has no states on the way";
   if (is_clamped(scan)) return "Mamba-1's scan has no dt_limit";
   return {};

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "model/dtype.h"
+
 namespace ssmbench {
 
 class Problem;
@@ -12,6 +14,7 @@ struct SsdSequences {
   bool packed;         ///< there is cu_seqlens
   std::int64_t count;  ///< M
   std::int64_t stops;  ///< K of states_at: states on the way that are wanted; 0 but with cu_seqlens
+  DType state_dtype;   ///< of the states that enter and leave, and of those on the way
 
   explicit SsdSequences(const Problem& problem);
 };

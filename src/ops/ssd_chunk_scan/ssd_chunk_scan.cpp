@@ -24,7 +24,8 @@ TensorSpec in_c_order(const char* name, Role role, DType dtype, Shape shape, con
 TensorSpec states_like(const Problem& problem, const char* name, Role role) {
   const SsdChunkScan scan(problem);
   const SsdSequences sequences(problem);
-  return in_c_order(name, role, DType::f32, {sequences.count, scan.nheads, scan.headdim, scan.dstate},
+  return in_c_order(name, role, sequences.state_dtype,
+                    {sequences.count, scan.nheads, scan.headdim, scan.dstate},
                     sequences.packed ? "mhpn" : "bhpn");
 }
 
@@ -59,13 +60,14 @@ TensorSpec out_like(const Problem& problem, const char* name, Role role) {
 
 std::vector<TensorSpec> ssd_fwd_tensors(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  const std::int64_t stops = SsdSequences(problem).stops;
+  const SsdSequences sequences(problem);
+  const std::int64_t stops = sequences.stops;
   auto all = inputs(problem);
   if (stops > 0) all.push_back(in_c_order("states_at", Role::input, DType::i32, {stops}, "k"));
   all.push_back(out_like(problem, "out", Role::output));
   if (problem.flag("final_states")) all.push_back(states_like(problem, "final_states", Role::output));
   if (stops > 0)
-    all.push_back(in_c_order("states", Role::output, DType::f32,
+    all.push_back(in_c_order("states", Role::output, sequences.state_dtype,
                              {stops, scan.nheads, scan.headdim, scan.dstate}, "khpn"));
   return all;
 }
@@ -105,6 +107,9 @@ std::optional<std::string> ssd_fwd_contradiction(const Problem& problem) {
     return fmt::format("states_at {} without cu_seqlens", sequences.stops);
   if (sequences.stops > scan.seqlen)
     return fmt::format("states_at {} is more than seqlen {}", sequences.stops, scan.seqlen);
+  if (sequences.state_dtype != DType::f32 && !scan.has_initial_states)
+    return fmt::format("state_dtype {} without initial_states, which say it in files",
+                       name_of(sequences.state_dtype));
   if (auto reason = packing_contradiction(problem)) return reason;
   if (sequences.packed && scan.has_seq_idx) return "seq_idx with cu_seqlens: both say where sequences begin";
   return ssd_contradiction(problem);
@@ -146,6 +151,11 @@ std::vector<AxisSpec> ssd_fwd_axes() {
   std::vector<AxisSpec> axes = ssd_axes();
   for (auto& axis : packing_axes()) axes.push_back(std::move(axis));
   axes.push_back({.name = "states_at", .id_token = "at", .fallback = std::int64_t{0}});
+  axes.push_back({.name = "state_dtype",
+                  .kind = AxisKind::choice,
+                  .id_token = "state",
+                  .choices = {"f32", "f16", "bf16"},
+                  .fallback = "f32"});
   return axes;
 }
 

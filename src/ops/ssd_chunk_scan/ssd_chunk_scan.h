@@ -25,6 +25,8 @@ struct OpSpec;
 /// With states_at > 0 there are states_at (K,) i32, steps of L, and the output states (K, H, P, N) f32: h after
 /// each of these steps, of the sequence that it belongs to. Servers keep them where blocks of prompts end. They
 /// are drawn one from each of K equal parts of L.
+/// Also forward only: state_dtype f16 or bf16, that of initial_states, final_states and states. They are rounded
+/// where they are stored; the scan goes on from what they were. It needs initial_states.
 const OpSpec& ssd_chunk_scan_fwd();
 
 /// Its gradients: from the inputs of ssd_chunk_scan_fwd, dout = ∂loss/∂out and, where the forward operation

@@ -78,6 +78,25 @@ TEST_CASE("states on the way add their steps and themselves, one in each equal p
         "states_at 4 is more than seqlen 3");
 }
 
+TEST_CASE("states have a dtype of their own, which initial_states say in files") {
+  const Axes axes{{"initial_states", true}, {"final_states", true}, {"states_at", size(2)}};
+  for (const char* dtype : {"f32", "f16", "bf16"}) {
+    Axes with = axes;
+    with["state_dtype"] = dtype;
+    const Problem problem = packed(3, with);
+    CHECK(name_of(SsdSequences(problem).state_dtype) == dtype);
+    for (const auto& spec : problem.tensors())
+      if (spec.name == "initial_states" || spec.name == "final_states" || spec.name == "states")
+        CHECK(name_of(spec.dtype) == dtype);
+    const TemporaryFolder folder;
+    const std::string path = folder / dtype;
+    write_case(path, problem, generate_inputs(problem, {}, never_stop));
+    CHECK(InterchangeFile(path).read_case("a").problem.choice("state_dtype") == dtype);
+  }
+  CHECK(refusal({{"final_states", true}, {"state_dtype", "bf16"}}) ==
+        "state_dtype bf16 without initial_states, which say it in files");
+}
+
 TEST_CASE("packed sequences that contradict themselves are refused") {
   CHECK(refusal({{"cu_seqlens", true}, {"batch", size(2)}}) ==
         "batch 2 with cu_seqlens, which packs sequences into a batch of 1");

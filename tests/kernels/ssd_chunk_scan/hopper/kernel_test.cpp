@@ -149,7 +149,59 @@ std::vector<Problem> packed_option_problems() {
   return all;
 }
 
+/// Few sequences that are long enough for items in parts: of one head and of several, with short ones among them.
+std::vector<Problem> packed_part_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {1500, 6001})
+    for (const std::int64_t sequences : {2, 3, 7})
+      for (const std::int64_t nheads : {1, 4, 9})
+        for (const char* lengths : {"equal", "ragged", "with-empty"})
+          all.push_back(packed_problem_of({{"seqlen", size(seqlen / sequences * sequences)},
+                                           {"sequences", size(sequences)},
+                                           {"nheads", size(nheads)},
+                                           {"lengths", lengths},
+                                           {"headdim", size(nheads == 4 ? 72 : 64)},
+                                           {"dstate", size(nheads == 9 ? 64 : 128)},
+                                           {"z", nheads != 4}}));
+  return all;
+}
+
+/// States on the way: one, several in a chunk, at every step, in whole items and in parts.
+std::vector<Problem> stop_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t nheads : {3, 48})
+    for (const std::int64_t sequences : {1, 5, 40})
+      for (const std::int64_t stops : {1, 30, 300})
+        all.push_back(packed_problem_of({{"seqlen", size(1900)},
+                                         {"sequences", size(sequences)},
+                                         {"nheads", size(nheads)},
+                                         {"states_at", size(stops)},
+                                         {"lengths", sequences == 5 ? "with-empty" : "ragged"},
+                                         {"headdim", size(stops == 30 ? 72 : 64)},
+                                         {"dstate", size(stops == 300 ? 40 : 128)},
+                                         {"z", sequences == 5}}));
+  all.push_back(packed_problem_of({{"seqlen", size(200)}, {"states_at", size(200)}}));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("cuda-hopper agrees with the reference on few long packed sequences",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  for (const char* distribution : {"mamba", "slow_decay"}) check_all(packed_part_problems(), distribution);
+  check_all(in_f16(packed_part_problems()), "tiny_delta");
+  check_all(wide(packed_part_problems()), "mamba");
+}
+
+TEST_CASE("cuda-hopper agrees with the reference on states at steps of packed sequences",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(stop_problems(), distribution);
+  check_all(in_f16(stop_problems()), "mamba");
+  check_all(in_f16(stop_problems()), "tiny_delta");
+  check_all(wide(stop_problems()), "mamba");
+  check_all(in_f16(wide(stop_problems())), "trained");
+}
 
 TEST_CASE("cuda-hopper agrees with the reference on packed sequences of every length",
           "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
@@ -245,6 +297,23 @@ TEST_CASE("cuda-hopper keeps NaN in its packed sequence", "[gpu][ssd_fwd][ssd_ho
     }
 }
 
+TEST_CASE("cuda-hopper agrees with the reference on states in 16 bits",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  const auto in = [](std::vector<Problem> problems, const char* state) {
+    for (Problem& problem : problems)
+      problem = problem.with({{"state_dtype", state}, {"initial_states", true}, {"final_states", true}});
+    return problems;
+  };
+  check_all(in(plan_problems(), "bf16"), "mamba");
+  check_all(in(size_problems(), "f16"), "slow_decay");
+  check_all(in(part_problems(), "f16"), "mamba");
+  check_all(in(wide(size_problems()), "bf16"), "mamba");
+  check_all(in(packed_size_problems(), "f16"), "mamba");
+  check_all(in(packed_part_problems(), "bf16"), "mamba");
+  check_all(in(stop_problems(), "bf16"), "slow_decay");
+  check_all(in_f16(in(stop_problems(), "f16")), "mamba");
+}
+
 TEST_CASE("cuda-hopper agrees with the reference where items are in parts", "[gpu][ssd_fwd][ssd_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A"})
     check_all(part_problems(), distribution);
@@ -326,8 +395,6 @@ TEST_CASE("cuda-hopper says what it does not take") {
   CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
   CHECK(reason({{"headdim", size(60)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
-  CHECK(reason({{"cu_seqlens", true}, {"batch", size(1)}, {"states_at", size(2)}}) ==
-        "does not support states_at");
   CHECK(reason({{"dstate", size(132)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
 }

@@ -136,6 +136,87 @@ TEST_CASE("hopper: what items cost is shared where packed sequences are short") 
   CHECK(chunks_of(6) < chunks_of(0) * 2.1);
 }
 
+namespace {
+
+/// Parts of sequences, as the device plans them.
+struct InParts {
+  std::vector<PackedStart> starts;
+  std::vector<std::int32_t> firsts;
+  int chunks_of_part;
+
+  InParts(const std::vector<int>& chunks, int items, int blocks) : starts(static_cast<std::size_t>(blocks)) {
+    const auto parts = [&](int of_part) {
+      int all = 0;
+      for (const int its : chunks) all += PackedParts{items, of_part}.of_item(its);
+      return all;
+    };
+    FirstThatFits search{1, *std::ranges::max_element(chunks)};
+    while (!search.is_found()) search.narrow(parts(search.tried()) * items <= blocks);
+    chunks_of_part = search.most;
+    firsts.resize(chunks.size() * static_cast<std::size_t>(items) + 1, -1);
+    int first = 0;
+    const PackedParts of{items, chunks_of_part};
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      of.starts_in(static_cast<int>(i), first, chunks[i], starts.data(), firsts.data());
+      first += of.of_item(chunks[i]) * items;
+    }
+    firsts.back() = first;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("hopper: parts of packed sequences follow one another, and as many blocks as there are have one") {
+  for (const auto& chunks : {std::vector<int>{128}, {64, 64}, {100, 1, 1, 26}, {1, 1, 1}, {7, 33, 2}})
+    for (const int items : {1, 4, 9}) {
+      const int blocks = 132;
+      const InParts all(chunks, items, blocks);
+      CHECK(all.chunks_of_part <= *std::ranges::max_element(chunks));
+      std::size_t row = 0;
+      for (std::size_t sequence = 0; sequence < chunks.size(); ++sequence)
+        for (int item = 0; item < items; ++item, ++row) {
+          int chunk = 0;
+          for (int block = all.firsts[row]; block < all.firsts[row + 1]; ++block) {
+            const PackedStart& start = all.starts.at(static_cast<std::size_t>(block));
+            CHECK(start.sequence == static_cast<int>(sequence));
+            CHECK(start.item == item);
+            CHECK(start.end - start.chunks == chunk);
+            CHECK((start.chunks > 0 && start.chunks <= all.chunks_of_part));
+            chunk = start.end;
+          }
+          CHECK(chunk == chunks[sequence]);
+        }
+      CHECK(all.firsts.back() <= blocks);
+      if (all.chunks_of_part == 1) continue;
+      int more = 0;  // with parts of a chunk less
+      for (const int its : chunks) more += PackedParts{items, all.chunks_of_part - 1}.of_item(its) * items;
+      CHECK(more > blocks);
+    }
+}
+
+TEST_CASE("hopper: few long packed sequences are in parts, of one tile") {
+  const auto parts = [](std::int64_t sequences, std::int64_t steps, std::int64_t nheads) {
+    const auto plan = packed_plan_for({sequences, steps, nheads, 1, 64}, 132);
+    CHECK((plan.parts == 1 || plan.tiles_per_item == 1));
+    CHECK((plan.parts == 1 || plan.blocks >= 2 * sequences * plan.items));
+    return plan.parts > 1;
+  };
+  CHECK(parts(1, 8192, 8));
+  CHECK(parts(4, 8192, 8));
+  CHECK_FALSE(parts(64, 65536, 8));  // fill the GPU as they are
+  CHECK_FALSE(parts(4, 256, 8));     // a chunk each
+}
+
+TEST_CASE("hopper: the first state that is wanted from a step on") {
+  const std::vector<PackedStop> stops{{3, 0}, {3, 1}, {64, 2}, {90, 3}};
+  const auto first = [&](int step) { return first_stop_from(stops.data(), 4, step); };
+  CHECK(first(0) == 0);
+  CHECK(first(3) == 0);
+  CHECK(first(4) == 2);
+  CHECK(first(65) == 3);
+  CHECK(first(91) == 4);
+}
+
 TEST_CASE("hopper: packed sequences that fill the GPU have items of two tiles") {
   CHECK(packed_plan_for({64, 64 * 2056, 32, 1, 64}, 132).tiles_per_item == 2);
   CHECK(packed_plan_for({64, 64 * 2056, 128, 8, 64}, 132).tiles_per_item == 2);
