@@ -41,8 +41,8 @@ inline constexpr int kProductTokens = 8;
 inline constexpr int kProductRows = 16;
 /// Such tiles of rows whose states a warp has in shared memory or under way to it.
 inline constexpr int kProductStages = 2;
-/// Whether B and C of a head are in shared memory: not beside states in f32, which fill it, nor where all states of a
-/// row are in registers for their scale, which leaves no room for more warps.
+/// Whether B and C of a head are in shared memory: not beside states in f32, which fill it, nor where all
+/// states of a row are in registers for their scale, which leaves no room for more warps.
 constexpr bool stages_projections(DType state) {
   return state == DType::f16 || state == DType::bf16;
 }

@@ -528,8 +528,8 @@ __device__ void put_vector(float (&to)[2][kStates], const float (&vector)[2][kWi
     for (int i = 0; i < kWidth; ++i) to[r][v * kWidth + i] = vector[r][i];
 }
 
-/// Whether the states of a tile are unpacked once, and go from one token that is stored to the next: codes of 8 bits.
-/// (Those of 16 take two operands each, for which no registers would be left.)
+/// Whether the states of a tile are unpacked once, and go from one token that is stored to the next: codes of
+/// 8 bits. (Those of 16 take two operands each, for which no registers would be left.)
 template <DType kState>
 constexpr bool kUnpackedOnce = kHasScale<kState> && sizeof(StateBits<kState>) == 1;
 
