@@ -1,7 +1,7 @@
 #pragma once
 
-// Elements of tensors of states, whose dtype is known at run time: it is the same for all threads, and they are read
-// and written once a sequence.
+// Elements of tensors of states, whose dtype is known at run time: it is the same for all threads, and they
+// are read and written once a sequence.
 
 #include <cstdint>
 

@@ -62,9 +62,9 @@ struct OldTokens {
 #pragma unroll
       for (int r = 0; r < 2; ++r) delta_x[r][c] = of_token * x[r][c];
     }
-    std::uint32_t tokens_of_B[step::ProjectionPart<Row>::kWords];
+    step::RegisterWords<step::ProjectionPart<Row>::kWords> tokens_of_B(0);
 #pragma unroll
-    for (int i = 0; i < step::ProjectionPart<Row>::kWords; ++i) tokens_of_B[i] = transposed(B.word(i));
+    for (int i = 0; i < step::ProjectionPart<Row>::kWords; ++i) tokens_of_B.words[i] = transposed(B.word(i));
     const step::UpdateOperands operands(weight, delta_x, even, 0, kProductTokens - 1);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) step::update_vector(h[v], kept, operands, tokens_of_B, v);
@@ -95,7 +95,7 @@ __device__ void store_ring(const StateReplayArgs& args, const Tile& tile, const 
 }
 
 template <DType kState, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(DType::f32))
     replay_products(const StateReplayArgs args, const int heads_per_group) {
   using Vector = step::Quad<kState, 1>;
   using Bits = step::StateBits<kState>;

@@ -32,7 +32,7 @@ StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
   if (kernels == Kernels::products)
     return plan_products(update.batch, update.heads, update.headdim,
-                         product_run(update.batch, update.heads, update.headdim));
+                         product_run(update.batch, update.heads, update.headdim, update.state_dtype));
   if (kernels == Kernels::coded)
     return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
                           !update.rate_per_state && update.tokens == 1);
@@ -76,14 +76,15 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const Kernels kernels = kernels_of(problem, update);
   const StepPlan plan = plan_of(kernels, update);
   const DType io = problem.dtype();
+  const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
   const auto heads_per_group = static_cast<int>(update.heads_per_group());
   switch (kernels) {
     case Kernels::products:
       return launch_of_plan(products_kernel(update.state_dtype, update.stochastic, update.dstate), plan,
-                            product_stage_bytes(plan, static_cast<int>(update.dstate),
-                                                static_cast<int>(size_of(update.state_dtype))),
+                            product_stage_bytes(plan, static_cast<int>(update.dstate), state_bytes,
+                                                update.state_dtype),
                             args, storage, heads_per_group,
-                            product_run(update.batch, update.heads, update.headdim));
+                            product_run(update.batch, update.heads, update.headdim, update.state_dtype));
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);

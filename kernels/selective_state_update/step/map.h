@@ -7,6 +7,7 @@
 #include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/common/index_math.h"
+#include "model/dtype.h"
 
 // Which thread of cuda-step holds which states. Pure integer arithmetic: tests cover all of it without a GPU.
 
@@ -40,10 +41,15 @@ inline constexpr int kProductTokens = 8;
 inline constexpr int kProductRows = 16;
 /// Such tiles of rows whose states a warp has in shared memory or under way to it.
 inline constexpr int kProductStages = 2;
-/// Blocks that a multiprocessor has registers for, 168 a thread; and warps of all blocks.
-inline constexpr int kProductBlocks = 6;
-inline constexpr std::int64_t kProductWarps =
-    std::int64_t{kProductBlocks} * kStepHeadWarps * h200::kMultiprocessors;
+/// Whether B and C of a head are in shared memory: not beside states in f32, which fill it, nor where all
+/// states of a row are in registers for their scale, which leaves no room for more warps.
+constexpr bool stages_projections(DType state) {
+  return state == DType::f16 || state == DType::bf16;
+}
+/// Blocks that a multiprocessor has registers for: 128 a thread, or 168 with B and C.
+constexpr int product_blocks(DType state) {
+  return stages_projections(state) ? 8 : 6;
+}
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -167,9 +173,10 @@ constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
 }
 /// Tiles of kProductRows rows that a warp takes, of a head: what it knows of the head serves all of them. As
 /// many as give every resident warp a run, and runs of the same length.
-constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
+constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim, DType state) {
+  const std::int64_t warps = std::int64_t{product_blocks(state)} * kStepHeadWarps * h200::kMultiprocessors;
   const std::int64_t tiles = ceil_div(headdim, std::int64_t{kProductRows});
-  const std::int64_t most = std::min(ceil_div(tiles * heads * batch, kProductWarps), tiles);
+  const std::int64_t most = std::min(ceil_div(tiles * heads * batch, warps), tiles);
   return static_cast<int>(ceil_div(tiles, ceil_div(tiles, most)));
 }
 constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int run) {
@@ -184,9 +191,10 @@ constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::in
   plan.batch_tiles = batch;
   return plan;
 }
-/// Bytes of shared memory of a block.
-constexpr int product_stage_bytes(const StepPlan& plan, int dstate, int state_bytes) {
-  return plan.warps * kProductStages * kProductRows * dstate * state_bytes;
+/// Bytes of shared memory of a block: stages of states; B and C, eight tokens each.
+constexpr int product_stage_bytes(const StepPlan& plan, int dstate, int state_bytes, DType state) {
+  const int projections = stages_projections(state) ? 2 * kProductTokens * dstate * 2 : 0;
+  return plan.warps * (kProductStages * kProductRows * dstate * state_bytes + projections);
 }
 
 /// Quantized states, batch rows of each of heads × headdim. With several rows a thread blocks are those of

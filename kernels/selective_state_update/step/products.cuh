@@ -1,26 +1,33 @@
 #pragma once
 
-// cuda-step with two to eight tokens of sequences in bf16, form mamba2, by tensor cores. With P_t the product
-// of the decays of tokens 1 … t, and w_{s,t} that of tokens s + 1 … t,
+// cuda-step with two to eight tokens of sequences in bf16, form mamba2, by
+// tensor cores. With P_t the product of the decays of tokens 1 … t, and w_{s,t}
+// that of tokens s + 1 … t,
 //
 //   y_t = P_t·(C_t·h_0) + Σ_{s≤t} w_{s,t}·(C_t·B_s)·Δ_s·x_s
 //   h_t = P_t·h_0 + Σ_{s≤t} w_{s,t}·Δ_s·x_s·B_s
 //
-// so that all tokens take one product with h_0 as it was loaded, and h_t is computed where it is stored only.
-// A recurrence over tokens takes 3 instructions a state and token, and these are 6 a state for all of them.
+// so that all tokens take one product with h_0 as it was loaded, and h_t is
+// computed where it is stored only. A recurrence over tokens takes 3
+// instructions a state and token, and these are 6 a state for all of them.
 //
-//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each run of four 16-byte vectors of
-//            a row the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment
-//            (common/mma.cuh)
-//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at its states
-//   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, loaded like C and transposed by the warp
-//   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
-//   tiles    a warp takes several such tiles of its head one after the other: C, B and what they share stay in
-//            registers, and the states of the next tile are on their way to shared memory meanwhile
+//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each
+//   run of four 16-byte vectors of
+//            a row the q-th: the two states at 2p and 2p + 1 of a vector are
+//            what it has of a fragment (common/mma.cuh)
+//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads
+//   token g, at its states B·Δx     A: 16 rows × 8 tokens, B: 8 tokens ×
+//   states, loaded like C and transposed by the warp C·B      A: 8 tokens ×
+//   states (B), B: states × 8 tokens (C) tiles    a warp takes several such
+//   tiles of its head one after the other: C, B and what they share stay in
+//            registers, and the states of the next tile are on their way to
+//            shared memory meanwhile
 //
-// Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
-// truncation. Nothing is shared between warps, and there is no barrier. Tokens that come after t have no part
-// in y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
+// Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up
+// to three numbers in bf16, by truncation. Nothing is shared between warps, and
+// there is no barrier. Tokens that come after t have no part in y_t and h_t,
+// whatever they are: what could be infinite or NaN is left out, not multiplied
+// by zero.
 
 #include "kernels/common/mma_k8.cuh"
 #include "kernels/common/movmatrix.cuh"
@@ -28,7 +35,8 @@
 
 namespace ssmbench::step {
 
-/// How the four lanes of a row divide kCount vectors of each, from state `begin` on.
+/// How the four lanes of a row divide kCount vectors of each, from state
+/// `begin` on.
 template <DType kState, int kCount>
 struct Quad {
   static constexpr int kWidth = 16 / sizeof(StateBits<kState>);
@@ -47,8 +55,8 @@ constexpr int kStateParts = kState == DType::f32                           ? 3
                             : kState == DType::f16 || kState == DType::i16 ? 2
                                                                            : 1;
 
-/// Two floats as sums of kParts pairs in bf16, the largest first; exact if they have 8·kParts significant
-/// bits.
+/// Two floats as sums of kParts pairs in bf16, the largest first; exact if they
+/// have 8·kParts significant bits.
 template <int kParts>
 __device__ void split(float first, float second, std::uint32_t (&pairs)[kParts]) {
   constexpr std::uint32_t kUpper = 0xFFFF0000U;
@@ -118,7 +126,8 @@ struct ProductRows {
   }
 };
 
-/// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory.
+/// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in
+/// memory.
 struct RowTokens {
   __nv_bfloat16 x[2][2]{}, z[2][2]{};
 
@@ -138,14 +147,16 @@ struct RowTokens {
   }
 };
 
-/// What all rows of a head have in common: of lane (g, q), the decay of token g, Δ of tokens 2q + c and P of these,
-/// and w·(C·B) from 2q + c to g, 0 where that comes before.
+/// What all rows of a head have in common: of lane (g, q), the decay of token
+/// g, Δ of tokens 2q + c and P of these, and w·(C·B) from 2q + c to g, 0 where
+/// that comes before.
 struct TokenWeights {
   float decay, delta[2], kept[2]{1.0F, 1.0F}, within[2];
 
   TokenWeights() = default;
 
-  /// `delta_of_token`: Δ of token g, 0 where there is none. `products`: C·B of (g, 2q) and (g, 2q + 1).
+  /// `delta_of_token`: Δ of token g, 0 where there is none. `products`: C·B of
+  /// (g, 2q) and (g, 2q + 1).
   __device__ TokenWeights(float delta_of_token, float rate, const float (&products)[4],
                           const ProductRows& rows) {
     constexpr unsigned kAll = 0xFFFFFFFFU;
@@ -168,11 +179,13 @@ struct TokenWeights {
   }
 };
 
-/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. operands(v, i, pairs): puts states i … i + 3 of vector v
-/// into pairs, sums of kParts numbers in bf16: (0, i), (1, i), (0, i + 2) and (1, i + 2) of rows r.
-template <int kParts, int kWidth, int kVectors, class Projection, class Operands>
-__device__ void contract(float (&sums)[4], const Projection& C, const Operands& operands) {
-  float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum of the larger
+/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. operands(v, i, pairs):
+/// puts states i … i + 3 of vector v into pairs, sums of kParts numbers in
+/// bf16: (0, i), (1, i), (0, i + 2) and (1, i + 2) of rows r.
+template <int kParts, int kWidth, int kVectors, class Words, class Operands>
+__device__ void contract(float (&sums)[4], const Words& C, const Operands& operands) {
+  float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum
+                             // of the larger
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
 #pragma unroll
@@ -193,8 +206,9 @@ __device__ void contract(float (&sums)[4], const Projection& C, const Operands& 
   }
 }
 
-/// y[r][c] += Σ within·Δx over the tokens, of rows r and tokens 2q + c: by products of three parts in bf16 each, the
-/// smallest first, those below 2^-24 left out. Where something is infinite or NaN, token by token: earlier ones
+/// y[r][c] += Σ within·Δx over the tokens, of rows r and tokens 2q + c: by
+/// products of three parts in bf16 each, the smallest first, those below 2^-24
+/// left out. Where something is infinite or NaN, token by token: earlier ones
 /// have no part in it.
 __device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights, const float (&delta_x)[2][2],
                                   const ProductRows& rows) {
@@ -240,7 +254,8 @@ __device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights,
     }
 }
 
-/// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
+/// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens
+/// themselves are added.
 template <class Args>
 __device__ void store_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
                               const TokenWeights& weights, const RowTokens& inputs,
@@ -262,8 +277,8 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
   });
 }
 
-/// w·Δ·x of a lane's rows and tokens from token `from` to one token t as operands A, sums of three parts, 0 for
-/// others.
+/// w·Δ·x of a lane's rows and tokens from token `from` to one token t as
+/// operands A, sums of three parts, 0 for others.
 struct UpdateOperands {
   std::uint32_t parts[3][2];
   std::uint32_t mask;  ///< of B of these
@@ -283,14 +298,14 @@ struct UpdateOperands {
   }
 };
 
-/// h_t of rows r, from an earlier h in units of `kept`: of the lane's states from vector `v` of that many on. `B`:
-/// transposed.
-template <int kWidth, int kWords>
+/// h_t of rows r, from an earlier h in units of `kept`: of the lane's states
+/// from vector `v` of that many on. `B`: transposed.
+template <int kWidth, class Words>
 __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], const UpdateOperands& operands,
-                              const std::uint32_t (&B)[kWords], int v) {
+                              const Words& B, int v) {
 #pragma unroll
   for (int i = 0; i < kWidth; i += 2) {
-    const std::uint32_t tokens = B[(v * kWidth + i) / 2] & operands.mask;
+    const std::uint32_t tokens = B.word((v * kWidth + i) / 2) & operands.mask;
     float added[4]{};
 #pragma unroll
     for (int part = 2; part >= 0; --part) mma_bf16(added, operands.parts[part], tokens);
@@ -301,8 +316,9 @@ __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], con
   }
 }
 
-/// A lane's vectors of a warp's 16 rows, as they lie in memory. They wait in shared memory, where no other lane
-/// looks: what is under way takes no registers, and there is no barrier. h_0 is unpacked from there once for the
+/// A lane's vectors of a warp's 16 rows, as they lie in memory. They wait in
+/// shared memory, where no other lane looks: what is under way takes no
+/// registers, and there is no barrier. h_0 is unpacked from there once for the
 /// product with C, and again for each token whose state is stored.
 template <DType kState, int kCount>
 struct StagedTile {
@@ -363,7 +379,8 @@ struct StagedTile {
   }
 };
 
-/// Stores h of the warp's rows at rows `first` and first + 8 of a tensor of states with scales.
+/// Stores h of the warp's rows at rows `first` and first + 8 of a tensor of
+/// states with scales.
 template <DType kState, class Row>
 __device__ void store_coded(const float (&h)[2][Row::kStates], void* states, float* scales,
                             std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
@@ -381,11 +398,12 @@ __device__ void store_coded(const float (&h)[2][Row::kStates], void* states, flo
   }
 }
 
-/// Computes h_t of the warp's rows and stores it at rows `first` and first + 8 of a tensor of states.
-template <DType kState, int kVectors, int kWords>
+/// Computes h_t of the warp's rows and stores it at rows `first` and first + 8
+/// of a tensor of states.
+template <DType kState, int kVectors, class Words>
 __device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],
-                             const UpdateOperands& operands, const std::uint32_t (&B)[kWords], void* states,
-                             std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
+                             const UpdateOperands& operands, const Words& B, void* states, std::int64_t first,
+                             const ProductRows& rows, const Rounding& rounding) {
   constexpr int dstate = StagedTile<kState, kVectors>::kDstate;
   using Vector = Quad<kState, 1>;
   using Bits = StateBits<kState>;
@@ -421,12 +439,51 @@ struct TileInputs {
   }
 };
 
+/// Words of a lane, in registers.
+template <int kWords>
+struct RegisterWords {
+  std::uint32_t words[kWords];
+
+  __device__ explicit RegisterWords(int /*tensor*/) {}
+  __device__ std::uint32_t word(int i) const { return words[i]; }
+  __device__ void set(const std::uint32_t (&to)[kWords]) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words[i] = to[i];
+  }
+};
+/// The same in shared memory, where no other lane looks, behind the stages of
+/// all warps.
+template <int kWords, int kStageVectors>
+struct SharedWords {
+  struct alignas(16) Four {
+    std::uint32_t words[4];
+  };
+  Four* fours;
+
+  __device__ explicit SharedWords(int tensor) {
+    extern __shared__ uint4 staged[];
+    const auto warps = static_cast<int>(blockDim.x) / kWarpThreads;
+    const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+    fours = reinterpret_cast<Four*>(staged) +
+            (warps * kStageVectors + (warp * 2 + tensor) * (kWords / 4)) * kWarpThreads +
+            threadIdx.x % kWarpThreads;
+  }
+  __device__ std::uint32_t word(int i) const { return fours[i / 4 * kWarpThreads].words[i % 4]; }
+  __device__ void set(const std::uint32_t (&to)[kWords]) {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4)
+      fours[i / 4 * kWarpThreads] = Four{{to[i], to[i + 1], to[i + 2], to[i + 3]}};
+  }
+};
+
 /// What the tiles of a head have in common. B: transposed.
-template <class Row>
+template <DType kState, int kVectors>
 struct ProductHead {
-  using Projection = ProjectionPart<Row>;
-  Projection C;
-  std::uint32_t B[Projection::kWords];
+  using Row = Quad<kState, kVectors>;
+  static constexpr int kWords = ProjectionPart<Row>::kWords;
+  using Words = std::conditional_t<stages_projections(kState),
+                                   SharedWords<kWords, kProductStages * 2 * kVectors>, RegisterWords<kWords>>;
+  Words B{0}, C{1};
   TokenWeights weights;
   float skip;
   int destinations;  ///< of token g
@@ -436,9 +493,9 @@ struct ProductHead {
     const bool has_token = rows.token < static_cast<int>(args.tokens);
     const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * args.dstate;
     const Row division{rows.column, static_cast<int>(args.dstate), 0};
-    Projection stored_B;
+    ProjectionPart<Row> stored_B, stored_C;
     stored_B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
-    C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
+    stored_C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
     const float rate = args.A[rows.head];
     skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
     destinations = has_token ? static_cast<int>(destination_of(args, rows.b, rows.token)) : -1;
@@ -447,23 +504,44 @@ struct ProductHead {
       delta = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head)
                   .step_size(args, args.dt_bias != nullptr ? args.dt_bias[rows.head] : 0.0F);
     float products[4]{};  // C·B
+    std::uint32_t words_of_B[kWords], words_of_C[kWords];
 #pragma unroll
-    for (int i = 0; i < Projection::kWords; i += 2) {
-      mma_bf16(products, {C.word(i), 0, C.word(i + 1), 0}, stored_B.word(i), stored_B.word(i + 1));
-      B[i] = transposed(stored_B.word(i));
-      B[i + 1] = transposed(stored_B.word(i + 1));
+    for (int i = 0; i < kWords; ++i) words_of_C[i] = stored_C.word(i);
+#pragma unroll
+    for (int i = 0; i < kWords; i += 2) {
+      mma_bf16(products, {words_of_C[i], 0, words_of_C[i + 1], 0}, stored_B.word(i), stored_B.word(i + 1));
+      words_of_B[i] = transposed(stored_B.word(i));
+      words_of_B[i + 1] = transposed(stored_B.word(i + 1));
     }
+    B.set(words_of_B);
+    C.set(words_of_C);
     weights = TokenWeights(delta, rate, products, rows);
   }
 };
 
-/// States of a tile with scales, which are unpacked once and go from one token that is stored to the next.
+/// States of vector v of two rows to their places among all of a lane's.
+template <int kStates, int kWidth>
+__device__ void put_vector(float (&to)[2][kStates], const float (&vector)[2][kWidth], int v) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[r][v * kWidth + i] = vector[r][i];
+}
+
+/// Whether the states of a tile are unpacked once, and go from one token that is stored to the next: codes of
+/// 8 bits. (Those of 16 take two operands each, for which no registers would be left.)
+template <DType kState>
+constexpr bool kUnpackedOnce = kHasScale<kState> && sizeof(StateBits<kState>) == 1;
+
+/// States of a tile with scales. `h`: those before the first token, where they are unpacked once.
 template <DType kState, bool kStochastic, int kVectors>
 __device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const StateStorage& storage,
                                            const ProductRows& rows,
                                            float (&h)[2][Quad<kState, kVectors>::kStates],
+                                           const StagedTile<kState, kVectors>& staged,
                                            const float (&scale)[2], const float (&delta_x)[2][2],
-                                           const ProductHead<Quad<kState, kVectors>>& of_head) {
+                                           const ProductHead<kState, kVectors>& of_head) {
+  constexpr int kWidth = Quad<kState, 1>::kWidth;
   using Row = Quad<kState, kVectors>;
   const int even = 2 * rows.column;
   float weight[2]{0.0F, 0.0F};
@@ -479,12 +557,25 @@ __device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const St
     }
     const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
     if (destination < 0) continue;
-    update_vector(h, kept, UpdateOperands(weight, delta_x, even, from, t), of_head.B, 0);
+    const UpdateOperands operands(weight, delta_x, even, from, t);
+    if constexpr (kUnpackedOnce<kState>) {
+      update_vector(h, kept, operands, of_head.B, 0);
+      kept[0] = kept[1] = 1.0F;
+      from = t + 1;
+    } else {
+      // Else they would be loaded before the loop, to registers for all rounds.
+      asm volatile("" ::: "memory");
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        float vector[2][kWidth];
+        staged.decode(v, vector);
+        update_vector(vector, kept, operands, of_head.B, v);
+        put_vector(h, vector, v);
+      }
+    }
     Rounding rounding(storage, 0);
     rounding.is_stochastic = kStochastic;
     store_coded<kState, Row>(h, args.state, storage.scale, rows.row(args, destination), rows, rounding);
-    kept[0] = kept[1] = 1.0F;
-    from = t + 1;
   }
 }
 
@@ -494,7 +585,7 @@ __device__ __forceinline__ void step_states(const StateUpdateArgs& args, const S
                                             const ProductRows& rows,
                                             const StagedTile<kState, kVectors>& staged,
                                             const float (&delta_x)[2][2],
-                                            const ProductHead<Quad<kState, kVectors>>& of_head) {
+                                            const ProductHead<kState, kVectors>& of_head) {
   const int even = 2 * rows.column;
   float weight[2]{0.0F, 0.0F};  // w of tokens 2q and 2q + 1 up to now
   float kept[2]{1.0F, 1.0F};
@@ -511,9 +602,9 @@ __device__ __forceinline__ void step_states(const StateUpdateArgs& args, const S
     const UpdateOperands operands(weight, delta_x, even, 0, t);
 #pragma unroll 1
     for (int tensor = 0; tensor < 2; ++tensor) {  // the states, intermediate
-      asm volatile(
-          "" ::
-              : "memory");  // else states would be loaded before the loop, to registers for all rounds
+      asm volatile("" ::
+                       : "memory");  // else states would be loaded before the
+                                     // loop, to registers for all rounds
       if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
       Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
       rounding.is_stochastic = kStochastic;
@@ -528,25 +619,22 @@ template <DType kState, bool kStochastic, int kVectors>
 __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const StateStorage& storage,
                                           const ProductRows& rows, const StagedTile<kState, kVectors>& staged,
                                           const TileInputs<kState>& inputs,
-                                          const ProductHead<Quad<kState, kVectors>>& of_head,
-                                          bool is_padding) {
+                                          const ProductHead<kState, kVectors>& of_head, bool is_padding) {
   using Vector = Quad<kState, 1>;
   using Row = Quad<kState, kVectors>;
   const TokenWeights& weights = of_head.weights;
   float sums[4], y[2][2], delta_x[2][2];
   [[maybe_unused]] float h[2][kHasScale<kState> ? Row::kStates : 1];
-  if constexpr (kHasScale<kState>) {
+  if constexpr (kUnpackedOnce<kState>) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       float vector[2][Vector::kWidth];
       staged.decode(v, vector);
-#pragma unroll
-      for (int i = 0; i < 2 * Vector::kWidth; ++i)
-        h[i / Vector::kWidth][v * Vector::kWidth + i % Vector::kWidth] =
-            vector[i / Vector::kWidth][i % Vector::kWidth];
+      put_vector(h, vector, v);
     }
 #pragma unroll
-    for (int i = 0; i < 2 * Row::kStates; ++i) asm volatile("" : "+f"(h[i / Row::kStates][i % Row::kStates]));
+    for (int i = 0; i < 2 * Row::kStates; ++i)  // else they are made again
+      asm volatile("" : "+f"(h[i / Row::kStates][i % Row::kStates]));
     contract<kStateParts<kState>, Vector::kWidth, kVectors>(sums, of_head.C, [&](int v, int i, auto& pairs) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -567,14 +655,15 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
     }
   store_outputs(args, rows, y, weights, inputs.tokens, delta_x, of_head.skip, is_padding);
   if constexpr (kHasScale<kState>)
-    step_coded<kState, kStochastic, kVectors>(args, storage, rows, h, inputs.scale, delta_x, of_head);
+    step_coded<kState, kStochastic, kVectors>(args, storage, rows, h, staged, inputs.scale, delta_x, of_head);
   else
     step_states<kState, kStochastic>(args, storage, rows, staged, delta_x, of_head);
 }
 
-/// A warp takes `run` tiles of a head one after the other, and has the states of the next one under way.
+/// A warp takes `run` tiles of a head one after the other, and has the states
+/// of the next one under way.
 template <DType kState, bool kStochastic, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(kState))
     tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,
                     const int run) {
   using Staged = StagedTile<kState, kDstate / (4 * Quad<kState, 1>::kWidth)>;
@@ -597,7 +686,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
 #pragma unroll
   for (int i = 0; i < kProductStages; ++i) load(i);
   TileInputs<kState> next = inputs_of(rows);
-  const ProductHead<typename Staged::Row> of_head(args, rows, heads_per_group);
+  const ProductHead<kState, Staged::kVectors> of_head(args, rows, heads_per_group);
 #pragma unroll 1
   for (int i = 0; i < run; ++i) {
     const TileInputs<kState> inputs = next;

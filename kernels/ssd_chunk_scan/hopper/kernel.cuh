@@ -87,8 +87,8 @@ __device__ __forceinline__ void end_block() {
   if constexpr (T::kCluster > 1) hopper::cluster_sync();
 }
 
-/// Waits for what says where blocks start. Whether the block has something to do: in the pass of states last parts
-/// have not. That pass lets the kernels after it begin once it is known; those in turn wait for it.
+/// Waits for what says where blocks start. Whether the block has something to do: in the pass of states last
+/// parts have not. That pass lets the kernels after it begin once it is known; those in turn wait for it.
 __device__ __forceinline__ bool begin_packed(const PackedArgs& args) {
   if (args.plan.parts == 1 || args.states_only) hopper::wait_for_prerequisites();
   if (!args.states_only) return true;

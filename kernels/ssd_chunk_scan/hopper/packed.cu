@@ -1,5 +1,5 @@
-// The launches of cuda-hopper for packed sequences. The first says where the blocks start (packed.h): one block,
-// whose threads have a run of sequences each.
+// The launches of cuda-hopper for packed sequences. The first says where the blocks start (packed.h): one
+// block, whose threads have a run of sequences each.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/index_math.h"
@@ -98,8 +98,8 @@ __device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
   if (thread == 0) to.firsts[of.count * of.items] = parts * of.items;
 }
 
-/// The states that are wanted, in the order of their steps. Each is put behind all that come before it, unless
-/// they are in order.
+/// The states that are wanted, in the order of their steps. Each is put behind all that come before it,
+/// unless they are in order.
 __device__ void order_stops(const std::int32_t* states_at, const PackedArgs& to) {
   const int count = to.stop_count;
   bool ordered = true;

@@ -86,8 +86,8 @@ struct PackedShares {
   }
 };
 
-/// Looks for the first number that fits, from `least` to `most`, where all after it fit, too, and `most` does:
-/// by halves.
+/// Looks for the first number that fits, from `least` to `most`, where all after it fit, too, and `most`
+/// does: by halves.
 struct FirstThatFits {
   int least, most;
 
@@ -107,7 +107,8 @@ struct PackedParts {
   int chunks;  ///< of a part; of an item's last one what is left
 
   SSMBENCH_HD constexpr int of_item(int its_chunks) const { return (its_chunks - 1) / chunks + 1; }
-  /// Sets where the blocks start that have a sequence, from block `first` on, and the first blocks of its items.
+  /// Sets where the blocks start that have a sequence, from block `first` on, and the first blocks of its
+  /// items.
   SSMBENCH_HD constexpr void starts_in(int sequence, int first, int its_chunks, PackedStart* starts,
                                        std::int32_t* firsts) const {
     const int parts = of_item(its_chunks);
@@ -174,8 +175,8 @@ struct PackedSizes {
   std::int64_t sequences, steps, nheads, groups, headdim;
 };
 
-/// Of one of the sequences: items of the plan are a sequence's. Follows from the number of sequences and steps.
-/// With more than one part each of its items is in parts, that many in the mean.
+/// Of one of the sequences: items of the plan are a sequence's. Follows from the number of sequences and
+/// steps. With more than one part each of its items is in parts, that many in the mean.
 constexpr Plan packed_plan_with(const PackedSizes& of, int multiprocessors, int tiles_per_item) {
   Plan plan = plan_with({1, of.steps, of.nheads, of.groups, of.headdim}, multiprocessors, tiles_per_item, 1);
   const std::int64_t most = plan.items * (of.steps / kSteps + of.sequences);
@@ -183,8 +184,9 @@ constexpr Plan packed_plan_with(const PackedSizes& of, int multiprocessors, int 
   return plan;
 }
 
-/// Two tiles share loads and the state warpgroup; one tile is sooner through the longest sequence. Parts make more
-/// of few items; half of each item's last part is for nothing. Sequences are taken for ones of the mean length.
+/// Two tiles share loads and the state warpgroup; one tile is sooner through the longest sequence. Parts make
+/// more of few items; half of each item's last part is for nothing. Sequences are taken for ones of the mean
+/// length.
 constexpr Plan packed_plan_for(const PackedSizes& of, int multiprocessors, int most_tiles = 2) {
   const double each = static_cast<double>(of.steps) / static_cast<double>(of.sequences) / kSteps + 0.5;
   const auto cycles = [&](const Plan& plan) {

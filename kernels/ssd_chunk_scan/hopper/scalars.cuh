@@ -163,8 +163,8 @@ class GivenSteps {
   int head_ = 0;  ///< (batch, head): items have one tile, which is there
 };
 
-/// Weights of a lane's two steps for what leaves the chunk. In f16 they are scaled by the power of two that moves
-/// the largest of all lanes' to its target (range.h).
+/// Weights of a lane's two steps for what leaves the chunk. In f16 they are scaled by the power of two that
+/// moves the largest of all lanes' to its target (range.h).
 template <class T>
 __device__ __forceinline__ void write_weights(ChunkScalars& to, float2 weights, int lane) {
   using Io = typename T::Io;

@@ -8,8 +8,9 @@
 // and publishes each state that enters a chunk to the output warpgroups, in the io dtype, one chunk ahead. In
 // the pass of states there are no outputs, and what leaves the segment is handed on (handed.h).
 //
-// A chunk of a packed sequence with steps whose states are wanted is one of several stretches, each up to such a
-// step, with weights of its own: Δ·decay to the stretch's end, from the sums that the scalar warps left.
+// A chunk of a packed sequence with steps whose states are wanted is one of several stretches, each up to
+// such a step, with weights of its own: Δ·decay to the stretch's end, from the sums that the scalar warps
+// left.
 //
 // In f16 the weights are scaled by a power of two in each chunk, and the state with them; when it is published,
 // each warp moves its 16 rows into the range of f16.

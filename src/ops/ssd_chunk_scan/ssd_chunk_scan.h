@@ -22,11 +22,11 @@ struct OpSpec;
 /// and ends at L. States are then (M, H, P, N), of each sequence; one without steps passes its state through.
 /// lengths is how they are drawn: ragged, one of a single step among them where there are three or more; equal;
 /// with-empty, ragged with one without steps where there are two or more.
-/// With states_at > 0 there are states_at (K,) i32, steps of L, and the output states (K, H, P, N) f32: h after
+/// With states_at > 0 there are states_at (K,) i32, steps of L, and the output states (K, H, P, N): h after
 /// each of these steps, of the sequence that it belongs to. Servers keep them where blocks of prompts end. They
 /// are drawn one from each of K equal parts of L.
-/// Also forward only: state_dtype f16 or bf16, that of initial_states, final_states and states. They are rounded
-/// where they are stored; the scan goes on from what they were. It needs initial_states.
+/// Also forward only: state_dtype f16 or bf16, that of initial_states, final_states and states. They are
+/// rounded where they are stored; the scan goes on from what they were. It needs initial_states.
 const OpSpec& ssd_chunk_scan_fwd();
 
 /// Its gradients: from the inputs of ssd_chunk_scan_fwd, dout = ∂loss/∂out and, where the forward operation

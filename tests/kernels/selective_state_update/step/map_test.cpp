@@ -97,7 +97,7 @@ TEST_CASE("cuda-step covers every quantized state once") {
 TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
   for (const std::int64_t batch : {1, 7, 100, 10'000})
     for (int headdim = 1; headdim <= 256; ++headdim) {
-      const int run = product_run(batch, 3, headdim);
+      const int run = product_run(batch, 3, headdim, batch == 7 ? DType::bf16 : DType::i8);
       const StepPlan plan = plan_products(batch, 3, headdim, run);
       CAPTURE(headdim, batch, run);
       REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
@@ -107,11 +107,16 @@ TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
       REQUIRE(plan.sections == 3);
       REQUIRE(plan.batch_tiles == batch);
     }
-  CHECK(product_run(1, 64, 64) == 1);   // few rows: as many warps as there are tiles
-  CHECK(product_run(64, 64, 64) == 4);  // many: a head each
-  CHECK(product_run(64, 64, 63) == 4);
-  CHECK(product_run(37, 24, 64) == 2);   // 2.2 tiles for each resident warp: 2 and 2, not 3 and 1
-  CHECK(product_run(12, 66, 128) == 4);  // 4.0
+  CHECK(product_run(1, 64, 64, DType::f32) == 1);   // few rows: as many warps as there are tiles
+  CHECK(product_run(64, 64, 64, DType::f32) == 4);  // many: a head each
+  CHECK(product_run(64, 64, 63, DType::f32) == 4);
+  CHECK(product_run(37, 24, 64, DType::f32) == 2);   // 2.2 tiles for each resident warp: 2 and 2, not 3 and 1
+  CHECK(product_run(12, 66, 128, DType::f32) == 4);  // 4.0
+  CHECK(product_run(37, 24, 64, DType::bf16) == 2);  // 1.7 tiles: more warps are resident
+  CHECK(product_run(12, 66, 64, DType::bf16) == 2);  // 1.5
+  CHECK(product_stage_bytes(plan_products(1, 1, 64, 4), 128, 4, DType::f32) == 2 * 16 * 128 * 4);
+  CHECK(product_stage_bytes(plan_products(1, 1, 64, 1), 128, 2, DType::bf16) ==
+        2 * (2 * 16 * 256 + 2 * 8 * 256));
   CHECK(has_products(128, 2));
   CHECK(has_products(64, 8));
   CHECK_FALSE(has_products(128, 9));

@@ -149,7 +149,8 @@ std::vector<Problem> packed_option_problems() {
   return all;
 }
 
-/// Few sequences that are long enough for items in parts: of one head and of several, with short ones among them.
+/// Few sequences that are long enough for items in parts: of one head and of several, with short ones among
+/// them.
 std::vector<Problem> packed_part_problems() {
   std::vector<Problem> all;
   for (const std::int64_t seqlen : {1500, 6001})
