@@ -23,9 +23,12 @@ struct RowShape {
   SSMBENCH_HD constexpr int rows_of_pass() const { return kStepThreads / lanes; }
   /// Rows of a thread in flight: some 32 states.
   SSMBENCH_HD constexpr int rows() const { return states() <= 4 ? 8 : 4; }
-  /// Resident on a multiprocessor of an H200: registers for so many. One more would spill states, and a spill
-  /// waits for the load.
-  SSMBENCH_HD constexpr int blocks(bool full) const { return states() <= 4 && full ? 3 : 2; }
+  /// Of these in registers at a time, where the others wait in shared memory.
+  SSMBENCH_HD constexpr int at_once() const { return 4; }
+  /// Bytes of shared memory that they take there.
+  SSMBENCH_HD constexpr int staged_bytes() const { return 4 * rows() * states() * kStepThreads; }
+  /// Resident on a multiprocessor of an H200: registers for so many. One more would spill.
+  SSMBENCH_HD constexpr int blocks(bool full) const { return full ? 4 : 2; }
   /// Whether no lane and no row of a thread is without states, so that nothing need be checked.
   SSMBENCH_HD constexpr bool is_full(std::int64_t headdim, std::int64_t dstate) const {
     return dstate == padded() && headdim % (rows() * rows_of_pass()) == 0;
