@@ -14,11 +14,12 @@
 //   rows     S ← α·S + Σ_r (β·V_{t-1}^r ⊗ k_{t-1}^r + γ·V^r ⊗ k^r), y^r = S·q^r to shared memory
 //   out      a thread for each head dim: skip, norm, gate, sum over ranks
 //
-// The states are updated in place: no block reads what another writes, and a block's barrier lies between what
-// it reads of angles, k and V and what it writes there.
+// The states are updated in place: no block reads what another writes, and a block's barrier lies between
+// what it reads of angles, k and V and what it writes there.
 
 #include "kernels/common/mma.cuh"
 #include "kernels/common/vector.cuh"
+#include "kernels/mamba3/hopper/increments.h"
 #include "kernels/mamba3/output.cuh"
 #include "kernels/mamba3/step/map.h"
 #include "kernels/mamba3/vectors.cuh"
@@ -94,11 +95,11 @@ class StepVectors {
         index_(static_cast<int>(threadIdx.x) % kPairs),
         first_(static_cast<int>(threadIdx.x) / kPairs) {
     const Mamba3& scan = args.scan;
-    const auto p = static_cast<int>(threadIdx.x);
     adt_ = args.adt[at.state(scan)];
     dt_ = args.dt[at.state(scan)];
     trap_ = static_cast<const Io*>(args.trap)[at.state(scan)];
     const std::int64_t angle = at.state(scan) * scan.angles + index_;
+    if (args.D != nullptr) skip_ = args.D[at.head];
     if (turns()) {
       angle_ = args.input_angle[angle];
       if (scan.is_mimo)
@@ -106,12 +107,12 @@ class StepVectors {
       else
         rate_ = static_cast<const Io*>(args.rates)[angle];
     }
-    if (p >= scan.headdim) return;
-    const std::int64_t row = at.state(scan) * scan.headdim + p;
-    v_ = static_cast<const Io*>(args.V)[row];
-    v_before_ = args.input_v[row];
-    if (args.Z != nullptr) z_ = static_cast<const Io*>(args.Z)[row];
-    if (args.D != nullptr) skip_ = args.D[at.head];
+    for_dims([&](int i, int p) {
+      const std::int64_t row = at.state(scan) * scan.headdim + p;
+      v_[i] = static_cast<const Io*>(args.V)[row];
+      v_before_[i] = args.input_v[row];
+      if (args.Z != nullptr) z_[i] = static_cast<const Io*>(args.Z)[row];
+    });
   }
 
   /// Writes them to `memory`, and the new state of V, of which a thread has what it loaded. Returns α.
@@ -127,25 +128,28 @@ class StepVectors {
     float sine = 0.0F;
     float cosine = 1.0F;
     if (turns()) {
-      phase_ = phase_of_radians(angle_) + phase_step(dt_, scan.is_mimo ? f32_rate_ : to_float(rate_));
+      const float rate = scan.is_mimo ? f32_rate_ : to_float(rate_);
+      phase_ = phase_of_radians(angle_) + phase_of_turns(0.5F * dt_ * mamba3_hopper::fast_tanh(rate));
       sincospif(2.0F * turns_of_phase(phase_), &sine, &cosine);
     }
-    const auto p = static_cast<int>(threadIdx.x);
-    for (int r = 0; r < scan.rank && p < headdim; ++r) {
-      const float up = factor_at(args_.mimo_v, at_.factor(scan, r, headdim), p);
-      memory.own[r * headdim + p] = gamma * to_float(v_) * up;
-      memory.of_before[r * headdim + p] = beta * v_before_ * up;
-    }
-    if (p < headdim) {
-      memory.skipped[p] = skip_ * to_float(v_);
-      memory.z[p] = to_float(z_);
-    }
+    for_dims([&](int i, int p) {
+      const float v = to_float(v_[i]);
+      for (int r = 0; r < scan.rank; ++r) {
+        const float up = factor_at(args_.mimo_v, at_.factor(scan, r, headdim), p);
+        memory.own[r * headdim + p] = gamma * v * up;
+        memory.of_before[r * headdim + p] = beta * v_before_[i] * up;
+      }
+      memory.skipped[p] = skip_ * v;
+      memory.z[p] = to_float(z_[i]);
+    });
     for (int vector = first_; vector < vectors; vector += kAtOnce) {
       const LoadedPair<Io> pair = loaded;
       if (vector + kAtOnce < vectors) loaded = load(heads_per_group, vector + kAtOnce);
       store(pair, vector, sine, cosine, memory);
     }
-    if (p < headdim) static_cast<float*>(args_.final_v)[at_.state(scan) * headdim + p] = to_float(v_);
+    for_dims([&](int i, int p) {
+      static_cast<float*>(args_.final_v)[at_.state(scan) * headdim + p] = to_float(v_[i]);
+    });
     return alpha;
   }
 
@@ -153,17 +157,29 @@ class StepVectors {
   __device__ void store_last(const StepMemory& memory) const {
     const Mamba3& scan = args_.scan;
     const auto dstate = static_cast<int>(scan.dstate);
-    const auto p = static_cast<int>(threadIdx.x);
     if (first_ == 0 && turns())
       args_.final_angle[at_.state(scan) * scan.angles + index_] = radians_of_phase(phase_);
     for (int r = 0; r < scan.rank; ++r)
-      for (int n = p; n < dstate; n += kStepThreads)
+      for (int n = static_cast<int>(threadIdx.x); n < dstate; n += kStepThreads)
         args_.final_k[at_.k_state(scan, r) + n] = memory.k[r * kPadded + n];
   }
 
  private:
-  __device__ bool turns() const { return index_ < args_.scan.angles; }
-  __device__ bool is_there() const { return 2 * index_ < args_.scan.dstate; }
+  /// visit(i, head dim) for the thread's head dims.
+  template <class Visit>
+  __device__ void for_dims(const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < kStepDims; ++i) {
+      const int p = static_cast<int>(threadIdx.x) + i * kStepThreads;
+      if (p < args_.scan.headdim) visit(i, p);
+    }
+  }
+  __device__ bool turns() const {
+    return index_ < args_.scan.angles;
+  }
+  __device__ bool is_there() const {
+    return 2 * index_ < args_.scan.dstate;
+  }
   __device__ Pair pair() const {
     return is_there() ? pair_of(args_.scan, index_) : Pair{2 * index_, 2 * index_ + 1};
   }
@@ -210,8 +226,8 @@ class StepVectors {
   Io trap_;
   float angle_ = 0.0F, f32_rate_ = 0.0F;
   Io rate_{};
-  Io v_{}, z_{};
-  float v_before_ = 0.0F, skip_ = 0.0F;
+  Io v_[kStepDims]{}, z_[kStepDims]{};
+  float v_before_[kStepDims]{}, skip_ = 0.0F;
   std::uint32_t phase_ = 0;
 };
 
@@ -236,12 +252,12 @@ __device__ float sum_rows(float (&sums)[kRows]) {
   return sums[0];
 }
 
-/// The rows that a thread has in flight, from `first` on. kFull: all are there, and all of their states; they are
-/// in shared memory, and in registers so many at a time.
+/// The rows that a thread has in flight, from `first` on. kFull: all are there, and all of their states; they
+/// are in shared memory, and in registers so many at a time.
 template <RowShape kShape, bool kFull>
 struct Rows {
-  static constexpr int kRows = kFull ? kShape.at_once() : kShape.rows();  ///< in registers
-  static constexpr int kBatches = kShape.rows() / kRows;
+  static constexpr int kRows = kShape.rows();             ///< in registers
+  static constexpr int kBatches = kShape.batches(kFull);  ///< of them
   float states[kRows][kShape.states()];
   int first, headdim, dstate;
   float* staged;  ///< [vector of a row][thread]
@@ -261,7 +277,7 @@ struct Rows {
 
   __device__ void load(const float* ssm) {
 #pragma unroll
-    for (int i = 0; i < kShape.rows(); ++i)
+    for (int i = 0; i < kBatches * kRows; ++i)
 #pragma unroll
       for (int j = 0; j < kShape.states(); j += kShape.width) {
         const int n = state_of(kShape, lane(), j);
@@ -346,17 +362,18 @@ template <class Io>
 __device__ void store_outputs(const Mamba3Args& args, const HeadAt& at, const StepMemory& memory) {
   const Mamba3& scan = args.scan;
   const auto headdim = static_cast<int>(scan.headdim);
-  const auto p = static_cast<int>(threadIdx.x);
-  for (int r = 0; r < scan.rank && p < headdim; ++r)
-    memory.y[r * headdim + p] += memory.skipped[p] * factor_at(args.mimo_v, at.factor(scan, r, headdim), p);
+  const auto first = static_cast<int>(threadIdx.x);
+  for (int p = first; p < headdim; p += kStepThreads)
+    for (int r = 0; r < scan.rank; ++r)
+      memory.y[r * headdim + p] += memory.skipped[p] * factor_at(args.mimo_v, at.factor(scan, r, headdim), p);
   if (args.norm != nullptr) {
     __syncthreads();
-    for (int r = static_cast<int>(threadIdx.x) / kWarpThreads; r < scan.rank;
-         r += kStepThreads / kWarpThreads)
+    for (int r = first / kWarpThreads; r < scan.rank; r += kStepThreads / kWarpThreads)
       memory.inverses[r] = inverse_of_norm(memory.y + r * headdim, headdim);
     __syncthreads();
   }
-  if (p < headdim) store_out<Io>(args, at, 0, p, memory.z[p], memory.y + p, headdim, memory.inverses);
+  for (int p = first; p < headdim; p += kStepThreads)
+    store_out<Io>(args, at, 0, p, memory.z[p], memory.y + p, headdim, memory.inverses);
 }
 
 template <class Io, int kShapeIndex, bool kFull>
@@ -379,7 +396,7 @@ __global__ void __launch_bounds__(kStepThreads, kRowShapes[kShapeIndex].blocks(k
   StepVectors<Io, kShape.padded()> vectors(args, at);
   const float alpha = vectors.make(heads_per_group, memory);
   __syncthreads();
-  for (; rows.first < rows.headdim; rows.first += kShape.rows() * kShape.rows_of_pass()) {
+  for (; rows.first < rows.headdim; rows.first += kShape.rows_in_flight(kFull)) {
     if (rows.first > 0) rows.load(args.input_ssm + origin);
     copy_async_wait<0>();
     for (int batch = 0; batch < Rows<kShape, kFull>::kBatches; ++batch) {
