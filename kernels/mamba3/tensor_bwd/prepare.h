@@ -1,15 +1,15 @@
 #pragma once
 
-// What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
-// step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
-// chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the halves of
-// one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and load_float_halves()
-// of floats; load_rate<f32>(data, at) and store_rate<f32>() of the io dtype or f32, load_rates() and store_rates() of
-// four, `at` a multiple of 4; fetch(), the value at a pointer, and prefetch(), which has no effect; element(data, at),
-// a pointer to an element of the io dtype; and load_words() and store_words(), of an aligned vector of 16 bytes. What
-// they load is not written by the same kernel, but for load_shared(), of such a vector in shared memory. Form: Siso or
-// a Mimo.
+// What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of
+// each step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
+// chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value)
+// of the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the
+// halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and
+// load_float_halves() of floats; load_rate<f32>(data, at) and store_rate<f32>() of the io dtype or f32,
+// load_rates() and store_rates() of four, `at` a multiple of 4; fetch(), the value at a pointer, and
+// prefetch(), which has no effect; element(data, at), a pointer to an element of the io dtype; and
+// load_words() and store_words(), of an aligned vector of 16 bytes. What they load is not written by the same
+// kernel, but for load_shared(), of such a vector in shared memory. Form: Siso or a Mimo.
 
 #include <cmath>
 #include <cstdint>
@@ -104,8 +104,8 @@ SSMBENCH_TEAM inline int angle_vectors(const Plan& plan) {
   return (plan.angles + kAngleVector - 1) / kAngleVector;
 }
 inline constexpr int kTileVectors = kTilePairs / kAngleVector;
-/// Elements between the sums of one part and those of the next, and between the angles of one step and those of the
-/// next: whole vectors, and rows of a tile of pairs in different banks.
+/// Elements between the sums of one part and those of the next, and between the angles of one step and those
+/// of the next: whole vectors, and rows of a tile of pairs in different banks.
 inline constexpr int kPartPitch = kMaxAngles;
 SSMBENCH_TEAM inline int angle_pitch(const Plan& plan) {
   return (angle_vectors(plan) + 1) * kAngleVector;
@@ -115,8 +115,8 @@ inline constexpr int kMaxAnglePitch = kMaxAngles + kAngleVector;
 /// Rates of a vector of pairs from `pair` on.
 using Rates = float[kAngleVector];
 
-/// Rates of the steps of a part, one of which is there at least; others where a step or a pair is not there. Without
-/// branches, so that all loads are on their way before the first is waited for.
+/// Rates of the steps of a part, one of which is there at least; others where a step or a pair is not there.
+/// Without branches, so that all loads are on their way before the first is waited for.
 template <class Io, class Form>
 SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Span& row, int part, int pair,
                               Rates (&rates)[kPartSteps]) {
@@ -167,8 +167,8 @@ SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, cons
 /// Spans of a block that adds increments up.
 inline constexpr int kIncrementSpans = 2;
 
-/// What all steps of each chunk of some spans add to the phases, to `starts`: of `first` and those after it that there
-/// are. `parts`: [kIncrementSpans][kSpanParts][kPartPitch].
+/// What all steps of each chunk of some spans add to the phases, to `starts`: of `first` and those after it
+/// that there are. `parts`: [kIncrementSpans][kSpanParts][kPartPitch].
 template <class Io, class Form, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
                                   std::int64_t first, std::uint32_t* parts, const Team& team) {
@@ -247,14 +247,17 @@ SSMBENCH_TEAM inline void copy_last_adjoint(const Mamba3BwdArgs& args, const Pla
   to.last_adjoint[at] = args.dfinal_ssm[at - n + plan.state_of(n)];
 }
 
-/// Rows of an octet that are loaded at once.
+/// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
+/// With one rank a run is a part.
+inline constexpr int kRuns = kSpanParts;
 inline constexpr int kRunRows = 2;
+static_assert(kRuns % kMaxRanks == 0);
 
 /// Memory of a block that prepares a span.
 struct alignas(16) PrepareMemory {
   std::uint32_t phases[kSteps * kMaxAnglePitch];  ///< [step][pair]: from the part's first step on
   std::uint32_t parts[kSpanParts * kPartPitch];   ///< [part][pair]: sums; then θ before the part
-  float adt[kSteps];
+  float adt[kSteps];                              ///< from the part's first step on
 };
 
 /// The phases of a span, its q and k, and the numbers of its steps. A span has as many chunks as there are ranks.
@@ -269,11 +272,10 @@ struct Preparation {
 
   SSMBENCH_TEAM void run() const {
     const int of_parts = kSpanParts * angle_vectors(plan);
-    team.for_all(of_parts + kSpanSteps, [&](int i) {
-      const int t = i - of_parts;
+    team.for_all(of_parts + kSpanParts, [&](int i) {
       const Split at = split<kTileVectors>(i, angle_vectors(plan));
-      if (t < 0) return add_part(at.of, kAngleVector * at.rest);
-      memory.adt[t] = t < row.steps ? Io::fetch(args.adt + row.scalar(plan, t)) : 0.0F;
+      if (i < of_parts) return add_part(at.of, kAngleVector * at.rest);
+      add_decays(i - of_parts);
     });
     const int starts = Form::kRanks * plan.angles;
     team.for_all(Form::kRanks * kSteps + starts, [&](int i) {
@@ -282,7 +284,6 @@ struct Preparation {
       add_before(at.of, at.rest);
     });
     // Octets that turn first, so that the threads of a warp do the same.
-    constexpr int kRuns = Form::kRanks * kSpanParts;
     const int octets = plan.dstate / kOctet;
     static_assert(kOctet == 2 * kAngleVector);
     const int turning = angle_vectors(plan);
@@ -309,6 +310,14 @@ struct Preparation {
                                Io::store_words(memory.phases + t * pitch + pair, sums);
                              });
     Io::store_words(memory.parts + part * kPartPitch + pair, sums);
+  }
+  SSMBENCH_TEAM void add_decays(int part) const {
+    const int first = part * kPartSteps;
+    const std::int64_t at = row.scalar(plan, first);
+    float adt[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) adt[u] = first + u < row.steps ? Io::fetch(args.adt + at + u) : 0.0F;
+    float sum = 0;
+    for (int u = 0; u < kPartSteps; ++u) memory.adt[first + u] = sum += adt[u];
   }
   SSMBENCH_TEAM void add_before(int chunk, int pair) const {
     if (!exists(chunk)) return;
@@ -351,20 +360,20 @@ struct Preparation {
         to.phases + plan.angle_tile(row.row_of(plan, chunk), tile) + index % kVectors * kAngleVector, vector);
   }
 
-  /// Row i of a chunk. Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
+  /// Row i of a chunk. Sums from the chunk's first step on, of parts and then within one, so that the last
+  /// step's weight behind it is exactly 1.
   SSMBENCH_TEAM void make_row(int chunk, int i) const {
     if (!exists(chunk)) return;
     const int of_chunk = i / Form::kRanks;
-    float decay = 0;
+    const float* const adt = memory.adt + chunk * kChunkSteps<Form>;
+    float before = 0;
     float total = 0;
-#ifdef __CUDA_ARCH__
-#pragma unroll 16
-#endif
-    for (int u = 0; u < kChunkSteps<Form>; ++u) {
-      const float adt = memory.adt[chunk * kChunkSteps<Form> + u];
-      total += adt;
-      decay += u <= of_chunk ? adt : 0.0F;
+    for (int part = 0; part < kParts<Form>; ++part) {
+      const float of_part = adt[part * kPartSteps + kPartSteps - 1];
+      total += of_part;
+      before += part < of_chunk / kPartSteps ? of_part : 0.0F;
     }
+    const float decay = before + adt[of_chunk];
     const int t = chunk * kChunkSteps<Form> + of_chunk;
     StepScalars here{0, 0, 0};
     float later = 0;
@@ -380,31 +389,31 @@ struct Preparation {
     to.owns[index * kSteps + i] = here.own();
   }
 
-  /// An octet of q and k of the steps of a part, of a rank. `run`: (part, rank).
+  /// An octet of q and k of the rows of a run: with one rank neighbours, else `run`, `run` + kRuns and so on.
   template <bool kTurns>
   SSMBENCH_TEAM void rotate(int run, int octet) const {
     constexpr int kPairs = kOctet / 2;
-    const int part = run / Form::kRanks;
-    const int rank = run % Form::kRanks;
-    const int steps = row.steps - part * kPartSteps;  // that exist
-    if (steps <= 0) return;
-    const int last = steps < kPartSteps ? steps - 1 : kPartSteps - 1;
-    const std::int64_t bias = (row.head * Form::kRanks + rank) * plan.dstate;
+    constexpr int kRows = kSpanSteps * Form::kRanks / kRuns;
+    constexpr int kApart = Form::kRanks == 1 ? 1 : kRuns;
+    const int first = Form::kRanks == 1 ? run * kRows : run;
+    const int rows = row.rows(plan);
+    if (first >= rows) return;
+    const int all = (rows - 1 - first) / kApart;
+    const int last = all < kRows ? all : kRows - 1;
+    const std::int64_t bias = (row.head * Form::kRanks + first % Form::kRanks) * plan.dstate;
     const Octet of_q = load_states<Io>(plan, kHalves, args.Q_bias + bias, octet);
     const Octet of_k = load_states<Io>(plan, kHalves, args.K_bias + bias, octet);
-    const int first = part * kPartSteps * Form::kRanks + rank;
     const std::int64_t from = row.vector(plan, first) + octet * (kHalves ? kPairs : kOctet);
     const std::int64_t at = row.ranked(plan, first) * plan.dstate + octet * kOctet;
     const void* const from_q = Io::element(args.Q, from);
     const void* const from_k = Io::element(args.K, from);
     void* const to_q = Io::element(to.q, at);
     void* const to_k = Io::element(to.k, at);
-    const int from_pitch = Form::kRanks * static_cast<int>(plan.groups) * plan.dstate;
-    const int to_pitch = Form::kRanks * static_cast<int>(plan.nheads) * plan.dstate;
-    const std::uint32_t* const phases =
-        memory.phases + part * kPartSteps * angle_pitch(plan) + octet * kPairs;
+    const int from_pitch = kApart * static_cast<int>(plan.groups) * plan.dstate;
+    const int to_pitch = kApart * static_cast<int>(plan.nheads) * plan.dstate;
     std::uint32_t before[kPairs] = {};
-    if constexpr (kTurns) Io::load_shared(before, memory.parts + part * kPartPitch + octet * kPairs);
+    if constexpr (kTurns && Form::kRanks == 1)
+      Io::load_shared(before, memory.parts + run * kPartPitch + octet * kPairs);
     for (int begin = 0; begin <= last; begin += kRunRows) {
       Octet q[kRunRows], k[kRunRows];
       for (int u = 0; u < kRunRows; ++u) {  // all loads before the first is waited for
@@ -417,8 +426,11 @@ struct Preparation {
         add_octet(q[u], of_q);
         add_octet(k[u], of_k);
         if constexpr (kTurns) {
+          const int step = first / Form::kRanks + (begin + u) * kApart / Form::kRanks;
           std::uint32_t of_step[kPairs];
-          Io::load_shared(of_step, phases + (begin + u) * angle_pitch(plan));
+          Io::load_shared(of_step, memory.phases + step * angle_pitch(plan) + octet * kPairs);
+          if constexpr (Form::kRanks > 1)
+            Io::load_shared(before, memory.parts + step / kPartSteps * kPartPitch + octet * kPairs);
           for (int i = 0; i < kPairs; ++i) {
             const bool exists = octet * kPairs + i < plan.angles;
             const Turn turn = turn_of(exists ? before[i] + of_step[i] : 0U);
