@@ -4,6 +4,7 @@
 
 #include "kernels/common/host_device.h"
 #include "kernels/common/scalar_math.h"
+#include "kernels/mamba3/phase.h"
 
 // What increments of phases (phase.h) are made of, by few instructions and without branches. Host and device, so
 // that the CPU tests cover it.
@@ -19,6 +20,15 @@ SSMBENCH_HD inline float fast_tanh(float x) {
   const float series =
       fmaf(fmaf(fmaf(0x1.0d535ap-6F, u, -0x1.af7d9ap-5F), u, 0x1.10cefep-3F), u, -0x1.555452p-2F);
   return fabsf(x) < 0.55F ? fmaf(x * u, series, x) : large;
+}
+
+/// The phase of at most half a turn either way. (On a GPU half a turn is 2^31 − 1.)
+SSMBENCH_HD inline std::uint32_t phase_of_part(float turns) {
+#ifdef __CUDA_ARCH__
+  return static_cast<std::uint32_t>(__float2int_rn(turns * 0x1p32F));
+#else
+  return phase_of_turns(turns);
+#endif
 }
 
 }  // namespace ssmbench::mamba3_hopper

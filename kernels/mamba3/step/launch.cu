@@ -12,7 +12,19 @@ namespace {
 
 using Kernel = void (*)(Mamba3Args, int heads_per_group);
 
+/// That every GPU has for a block.
+constexpr int kMostBytes = 64 * 1024;
+
+int shared_bytes(int shape, const Mamba3& scan, bool staged) {
+  return step_memory_bytes(scan, kRowShapes[shape].padded()) +
+         (staged ? kRowShapes[shape].staged_bytes() : 0);
+}
 /// Models have headdim 64 and dstate 128, shape 2.
+bool is_full(int shape, const Mamba3& scan) {
+  return shape == 2 && kRowShapes[2].is_full(scan.headdim, scan.dstate) &&
+         shared_bytes(shape, scan, true) <= kMostBytes;
+}
+
 template <class Io>
 Kernel kernel_of(int shape, const Mamba3& scan) {
   switch (shape) {
@@ -21,8 +33,7 @@ Kernel kernel_of(int shape, const Mamba3& scan) {
     case 1:
       return step_kernel<Io, 1, false>;
     case 2:
-      return kRowShapes[2].is_full(scan.headdim, scan.dstate) ? step_kernel<Io, 2, true>
-                                                              : step_kernel<Io, 2, false>;
+      return is_full(shape, scan) ? step_kernel<Io, 2, true> : step_kernel<Io, 2, false>;
     case 3:
       return step_kernel<Io, 3, false>;
     case 4:
@@ -41,9 +52,11 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   if (auto reason = unsupported(problem)) throw ContractError("cuda-step " + *reason);
   const Mamba3Args args = bind_mamba3(problem, tensors);
   const int shape = row_shape_of(args.scan.dstate);
-  const auto bytes = static_cast<int>(step_memory_bytes(args.scan, kRowShapes[shape].padded()));
   const Kernel kernel = with_io_type(
       problem.dtype(), [&]<class Io>(std::type_identity<Io>) { return kernel_of<Io>(shape, args.scan); });
+  const int bytes = shared_bytes(shape, args.scan, is_full(shape, args.scan));
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
   return launch_of(kernel, args.scan.batch * args.scan.nheads, dim3(kStepThreads), bytes, args,
                    static_cast<int>(args.scan.heads_per_group()));
 }

@@ -10,9 +10,11 @@
 
 namespace ssmbench::mamba3 {
 
-/// One for each head dim at least.
-inline constexpr int kStepThreads = 256;
-static_assert(kStepThreads >= kMaxMamba3Dim);
+/// With fewer threads a block, a multiprocessor has more heads of which some wait while others compute.
+inline constexpr int kStepThreads = 128;
+/// Head dims of a thread, kStepThreads apart.
+inline constexpr int kStepDims = kMaxMamba3Dim / kStepThreads;
+static_assert(kStepDims * kStepThreads == kMaxMamba3Dim);
 
 /// The lanes that hold a row, `vectors` vectors of `width` neighbouring states each.
 struct RowShape {
@@ -21,14 +23,20 @@ struct RowShape {
   SSMBENCH_HD constexpr int states() const { return width * vectors; }  ///< of a lane
   SSMBENCH_HD constexpr int padded() const { return lanes * states(); }
   SSMBENCH_HD constexpr int rows_of_pass() const { return kStepThreads / lanes; }
-  /// Rows of a thread in flight: some 32 states.
-  SSMBENCH_HD constexpr int rows() const { return states() <= 4 ? 8 : 4; }
-  /// Resident on a multiprocessor of an H200: registers for so many. One more would spill states, and a spill
-  /// waits for the load.
-  SSMBENCH_HD constexpr int blocks(bool full) const { return states() <= 4 && full ? 3 : 2; }
+  /// Rows of a thread in registers at a time: some 32 states.
+  SSMBENCH_HD constexpr int rows() const { return 32 / (states() <= 4 ? 4 : 8); }
+  /// Batches of them in flight. A full shape's wait in shared memory.
+  SSMBENCH_HD constexpr int batches(bool full) const { return full ? 2 : 1; }
+  SSMBENCH_HD constexpr int rows_in_flight(bool full) const {
+    return rows() * batches(full) * rows_of_pass();
+  }
+  /// Bytes of shared memory of a full shape's.
+  SSMBENCH_HD constexpr int staged_bytes() const { return 4 * padded() * rows_in_flight(true); }
+  /// Resident on a multiprocessor of an H200: registers for so many. One more would spill.
+  SSMBENCH_HD constexpr int blocks(bool full) const { return full ? 6 : 4; }
   /// Whether no lane and no row of a thread is without states, so that nothing need be checked.
   SSMBENCH_HD constexpr bool is_full(std::int64_t headdim, std::int64_t dstate) const {
-    return dstate == padded() && headdim % (rows() * rows_of_pass()) == 0;
+    return dstate == padded() && headdim % rows_in_flight(true) == 0;
   }
 };
 

@@ -82,10 +82,9 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
 inline constexpr int kQuarters = 4;
 
 /// Memory of a block that finishes a span.
-struct FinishMemory {
-  /// [step][pair], some floats between rows: dθ; then ω·Θ.
-  float turns[kSteps * (kMaxAngles + kAngleVector)];
-  float parts[kSpanParts * kMaxAngles];  ///< [part][pair]: Σ dθ
+struct alignas(16) FinishMemory {
+  float turns[kSteps * kMaxAnglePitch];  ///< [step][pair]: dθ; then ω·Θ
+  float parts[kSpanParts * kPartPitch];  ///< [part][pair]: Σ dθ; then that of all later steps
   float flows[kFlowRows][kSteps];
   float quarters[kQuarters][kSteps];
   float past[kSteps];    ///< what flows past a step
@@ -104,8 +103,8 @@ struct Finish {
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
-    const int angles = plan.angles;
-    const int of_parts = kSpanParts * angles;
+    const int angle_vectors_of_step = angle_vectors(plan);
+    const int of_parts = kSpanParts * angle_vectors_of_step;
     const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
     team.for_all(vectors + kFlowRows * kSpanSteps, [&](int i) {
       const int flow = i - vectors;
@@ -118,16 +117,19 @@ struct Finish {
     });
     team.for_all(of_parts + kQuarters * kSpanSteps, [&](int i) {
       const int quarter = i - of_parts;
-      const Split at = split<kTilePairs>(i, angles);
-      if (quarter < 0) return add_part(at.of, at.rest);
+      const Split at = split<kTileVectors>(i, angle_vectors_of_step);
+      if (quarter < 0) return add_part(at.of, kAngleVector * at.rest);
       memory.quarters[quarter / kSpanSteps][quarter % kSpanSteps] =
           flows_of(quarter / kSpanSteps, quarter % kSpanSteps);
     });
-    team.for_all(of_parts + kSpanSteps, [&](int i) {
-      const int t = i - of_parts;
-      const Split at = split<kTilePairs>(i, angles);
-      if (t < 0) return store_rates(at.of, at.rest);
-      memory.past[t] = quarters_of(t);
+    team.for_all(kSpanSteps + Form::kRanks * plan.angles, [&](int i) {
+      const Split at = split<kTilePairs>(i - kSpanSteps, plan.angles);
+      if (i >= kSpanSteps) return add_later(at.of, at.rest);
+      memory.past[i] = quarters_of(i);
+    });
+    team.for_all(of_parts, [&](int i) {
+      const Split at = split<kTileVectors>(i, angle_vectors_of_step);
+      store_rates(at.of, kAngleVector * at.rest);
     });
     team.for_all(kQuarters * kSpanSteps, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
@@ -136,20 +138,20 @@ struct Finish {
  private:
   static constexpr int kEach = kChunkSteps<Form>;
 
-  SSMBENCH_TEAM int pitch() const { return plan.angles + kAngleVector; }
+  SSMBENCH_TEAM int pitch() const { return angle_pitch(plan); }
 
   /// A vector of the angle tiles of the span: [tile][chunk][vector].
   SSMBENCH_TEAM void load_turns(int index) const {
-    constexpr int kTileVectors = kAngleTile / Form::kRanks / kAngleVector;
+    constexpr int kVectors = kAngleTile / Form::kRanks / kAngleVector;  // of a tile
     constexpr int kApart = kApartSteps / Form::kRanks;
-    const int tile = index / kTileVectors / Form::kRanks;
-    const int chunk = index / kTileVectors % Form::kRanks;
-    const AngleAt at = angle_at<Form::kRanks>(index % kTileVectors);
+    const int tile = index / kVectors / Form::kRanks;
+    const int chunk = index / kVectors % Form::kRanks;
+    const AngleAt at = angle_at<Form::kRanks>(index % kVectors);
     const int t = chunk * kEach + at.t;
     float vector[kAngleVector] = {};
     if (chunk * kEach < row.steps)
       Io::load_words(vector, from.dtheta + plan.angle_tile(row.row_of(plan, chunk), tile) +
-                                 index % kTileVectors * kAngleVector);
+                                 index % kVectors * kAngleVector);
     const int pair = tile * kTilePairs + at.pair;
     float* const to = memory.turns + t * pitch() + pair;
     const bool first = t < row.steps;
@@ -171,9 +173,25 @@ struct Finish {
 
   SSMBENCH_TEAM void add_part(int part, int pair) const {
     const float* const turns = memory.turns + part * kPartSteps * pitch() + pair;
-    float sum = 0;
-    for (int u = kPartSteps - 1; u >= 0; --u) sum += turns[u * pitch()];
-    memory.parts[part * plan.angles + pair] = sum;
+    float sums[kAngleVector] = {};
+    for (int u = kPartSteps - 1; u >= 0; --u) {
+      float of_step[kAngleVector];
+      Io::load_shared(of_step, turns + u * pitch());
+      for (int i = 0; i < kAngleVector; ++i) sums[i] += of_step[i];
+    }
+    Io::store_words(memory.parts + part * kPartPitch + pair, sums);
+  }
+
+  SSMBENCH_TEAM void add_later(int chunk, int pair) const {
+    if (chunk * kEach >= row.steps) return;
+    float* const parts = memory.parts + chunk * kParts<Form> * kPartPitch + pair;
+    float sums[kParts<Form>];
+    for (int part = 0; part < kParts<Form>; ++part) sums[part] = parts[part * kPartPitch];
+    float behind = Io::fetch(from.turns + row.row_of(plan, chunk) * plan.angles + pair);
+    for (int part = kParts<Form> - 1; part >= 0; --part) {
+      parts[part * kPartPitch] = behind;
+      behind += sums[part];
+    }
   }
 
   /// What flows past step t of the steps of a quarter of its chunk.
@@ -193,30 +211,35 @@ struct Finish {
 
   SSMBENCH_TEAM void store_rates(int part, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    const int chunk = part / kParts<Form>;
-    if (chunk * kEach >= row.steps) return;
     const int first = part * kPartSteps;
+    if (first >= row.steps) return;
     const int to_pitch = static_cast<int>(plan.nheads) * plan.angles;
-    float rates[kPartSteps];
+    const bool whole = plan.angles % kAngleVector == 0;
+    Rates rates[kPartSteps];
     load_rates<Io, Form>(args.in, plan, row, part, pair, rates);
-    float behind = Io::fetch(from.turns + row.row_of(plan, chunk) * plan.angles + pair);
-    const float* const parts = memory.parts + chunk * kParts<Form> * plan.angles + pair;
-    for (int later = kParts<Form> - 1; later > 0; --later)
-      behind += later > part % kParts<Form> ? parts[later * plan.angles] : 0.0F;
+    float sums[kAngleVector];
+    Io::load_shared(sums, memory.parts + part * kPartPitch + pair);
     float* const turns = memory.turns + first * pitch() + pair;
     const std::int64_t at = row.step(plan, first) * plan.angles + pair;
-    float sum = 0;
     for (int u = kPartSteps - 1; u >= 0; --u) {
       if (first + u >= row.steps) continue;
-      const float rate = tanhf(rates[u]);
-      sum += turns[u * pitch()];
-      const float theta = kPi * (sum + behind);
-      turns[u * pitch()] = rate * theta;
-      const float gradient = (1.0F - rate * rate) * memory.steps[first + u].dt * theta;
-      if constexpr (Form::kIsMimo)
-        static_cast<float*>(args.drates)[at + u * to_pitch] = gradient;
-      else
-        Io::store(args.drates, at + u * to_pitch, gradient);
+      float of_step[kAngleVector];
+      Io::load_shared(of_step, turns + u * pitch());
+      const float scale = kPi * memory.steps[first + u].dt;
+      Rates gradients;
+      for (int i = 0; i < kAngleVector; ++i) {
+        const float rate = mamba3_hopper::fast_tanh(rates[u][i]);
+        sums[i] += of_step[i];
+        of_step[i] = kPi * rate * sums[i];
+        gradients[i] = (1.0F - rate * rate) * scale * sums[i];
+      }
+      Io::store_words(turns + u * pitch(), of_step);
+      if (whole) {
+        Io::template store_rates<Form::kIsMimo>(args.drates, at + u * to_pitch, gradients);
+        continue;
+      }
+      for (int i = 0; i < kAngleVector && pair + i < plan.angles; ++i)
+        Io::template store_rate<Form::kIsMimo>(args.drates, at + u * to_pitch + i, gradients[i]);
     }
   }
 

@@ -99,6 +99,42 @@ struct DeviceIo {
     *reinterpret_cast<uint2*>(to + apart) =
         make_uint2(pack_pair<Bf16>(x[1], x[3]), pack_pair<Bf16>(x[5], x[7]));
   }
+  template <bool kIsFloat>
+  static __device__ float load_rate(const void* data, std::int64_t at) {
+    if constexpr (kIsFloat)
+      return __ldg(static_cast<const float*>(data) + at);
+    else
+      return load(data, at);
+  }
+  template <bool kIsFloat>
+  static __device__ void load_rates(float (&to)[4], const void* data, std::int64_t at) {
+    if constexpr (kIsFloat) {
+      load_words(to, static_cast<const float*>(data) + at);
+    } else {
+      const float4 four = load_four(data, at);
+      memcpy(to, &four, sizeof four);
+    }
+  }
+  template <bool kIsFloat>
+  static __device__ void store_rate(void* data, std::int64_t at, float value) {
+    if constexpr (kIsFloat)
+      static_cast<float*>(data)[at] = value;
+    else
+      store(data, at, value);
+  }
+  template <bool kIsFloat>
+  static __device__ void store_rates(void* data, std::int64_t at, const float (&from)[4]) {
+    if constexpr (kIsFloat)
+      store_words(static_cast<float*>(data) + at, from);
+    else
+      *reinterpret_cast<uint2*>(static_cast<Bf16*>(data) + at) =
+          make_uint2(pack_pair<Bf16>(from[0], from[1]), pack_pair<Bf16>(from[2], from[3]));
+  }
+  template <class T>
+  static __device__ void load_shared(T (&to)[4], const T* data) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(data);
+    memcpy(to, &bits, sizeof bits);
+  }
   static __device__ void prefetch(const void* data) {
     asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(data)));
   }
@@ -138,8 +174,9 @@ __device__ std::int64_t thread_of_grid() {
 template <class Form>
 __global__ void __launch_bounds__(kThreads)
     increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ std::uint32_t parts[kSpanParts * kMaxAngles];
-  add_increments<DeviceIo, Form>(args.in, plan, work, Span(plan, blockIdx.x), parts, BlockTeam());
+  __shared__ alignas(16) std::uint32_t parts[kIncrementSpans * kSpanParts * kPartPitch];
+  add_increments<DeviceIo, Form>(args.in, plan, work, std::int64_t{blockIdx.x} * kIncrementSpans, parts,
+                                 BlockTeam());
 }
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -345,9 +382,9 @@ Launch chunked_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& /*ssd*/, c
 inline Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tensors) {
   const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
   const Mamba3Args& in = args.in;
-  for (const void* tensor :
-       std::array<const void*, 15>{in.Q, in.K, in.V, in.Z, in.Q_bias, in.K_bias, in.mimo_v, in.mimo_z,
-                                   in.mimo_out, args.dout, args.dfinal_v, args.dQ, args.dK, args.dV, args.dZ})
+  for (const void* tensor : std::array<const void*, 17>{
+           in.Q, in.K, in.V, in.Z, in.rates, in.Q_bias, in.K_bias, in.mimo_v, in.mimo_z, in.mimo_out,
+           args.dout, args.dfinal_v, args.dQ, args.dK, args.dV, args.dZ, args.drates})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("gradients on tensor cores need tensors that are aligned to 16 bytes");
   return args;
@@ -375,7 +412,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   const auto by_block = [&](auto kernel, std::int64_t blocks) {
     return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
   };
-  std::vector<Launch> launches{by_block(increments_kernel<Form>, spans),
+  std::vector<Launch> launches{by_block(increments_kernel<Form>, ceil_div(spans, kIncrementSpans)),
                                elementwise(starts_kernel, heads * plan.angles)};
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));

@@ -293,25 +293,32 @@ struct Row {
     return (((b * plan.seqlen + start) * plan.ranks + i) * plan.groups + group) * plan.dstate;
   }
   SSMBENCH_HD int rows(const Plan& plan) const { return steps * plan.ranks; }
+
+ protected:
+  Row() = default;
 };
 
 /// The chunks of a span as if they were one: the row of the first one, with the steps of all.
 struct Span : Row {
-  SSMBENCH_HD Span(const Plan& plan, std::int64_t span) : Row(plan, first_row(plan, static_cast<int>(span))) {
+  /// With two divisions: a block has few more instructions where there are no products.
+  SSMBENCH_HD Span(const Plan& plan, std::int64_t span) {
+    const int nheads = static_cast<int>(plan.nheads);
+    const int spans = static_cast<int>(plan.spans);
+    const int of_heads = static_cast<int>(span) / nheads;
+    const int of_row = static_cast<int>(span) - of_heads * nheads;
+    const int sequence = of_heads / spans;
+    const int of_sequence = of_heads - sequence * spans;
+    b = sequence;
+    chunk = of_sequence * plan.ranks;
+    head = of_row;
+    group = plan.groups == 1 ? 0 : of_row / (nheads / static_cast<int>(plan.groups));
+    index = plan.row(b, chunk, head, nheads);
+    start = of_sequence * kSpanSteps;
     steps = static_cast<int>(plan.seqlen - start < kSpanSteps ? plan.seqlen - start : kSpanSteps);
   }
   /// The index of the row of a chunk of the span.
   SSMBENCH_HD std::int64_t row_of(const Plan& plan, int chunk_of_span) const {
     return index + chunk_of_span * plan.nheads;
-  }
-
- private:
-  SSMBENCH_HD static std::int64_t first_row(const Plan& plan, int span) {
-    const int nheads = static_cast<int>(plan.nheads);
-    const int spans = static_cast<int>(plan.spans);
-    const int of_heads = span / nheads;
-    return plan.row(of_heads / spans, of_heads % spans * (kSpanSteps / plan.chunk_steps), span % nheads,
-                    nheads);
   }
 };
 

@@ -1,13 +1,15 @@
 #pragma once
 
-// What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
-// step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
-// chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the halves of
-// one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and load_float_halves()
-// of floats; fetch(), the value at a pointer, and prefetch(), which has no effect; element(data, at), a pointer
-// to an element of the io dtype; and load_words() and store_words(), of an aligned vector of 16 bytes. What they
-// load is not written by the same kernel. Form: Siso or a Mimo.
+// What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of
+// each step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
+// chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value)
+// of the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the
+// halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and
+// load_float_halves() of floats; load_rate<f32>(data, at) and store_rate<f32>() of the io dtype or f32,
+// load_rates() and store_rates() of four, `at` a multiple of 4; fetch(), the value at a pointer, and
+// prefetch(), which has no effect; element(data, at), a pointer to an element of the io dtype; and
+// load_words() and store_words(), of an aligned vector of 16 bytes. What they load is not written by the same
+// kernel, but for load_shared(), of such a vector in shared memory. Form: Siso or a Mimo.
 
 #include <cmath>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include "kernels/common/activations.h"
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/chunked_bwd/team.h"
+#include "kernels/mamba3/hopper/increments.h"
 #include "kernels/mamba3/phase.h"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 
@@ -89,61 +92,108 @@ SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
 
 /// Parts that the steps of a span are cut into for sums over time, how many steps each has, and how many parts
 /// a chunk.
-inline constexpr int kSpanParts = 8;
+inline constexpr int kSpanParts = 16;
 inline constexpr int kPartSteps = kSpanSteps / kSpanParts;
 template <class Form>
 inline constexpr int kParts = kChunkSteps<Form> / kPartSteps;
 /// Chunks whose loads are all on their way before the first is waited for.
 inline constexpr int kBatch = 16;
 
-/// Rates of the steps of a part that exist, of a pair; 0 for others.
+/// Vectors of neighbouring pairs, of which a thread takes one.
+SSMBENCH_TEAM inline int angle_vectors(const Plan& plan) {
+  return (plan.angles + kAngleVector - 1) / kAngleVector;
+}
+inline constexpr int kTileVectors = kTilePairs / kAngleVector;
+/// Elements between the sums of one part and those of the next, and between the angles of one step and those
+/// of the next: whole vectors, and rows of a tile of pairs in different banks.
+inline constexpr int kPartPitch = kMaxAngles;
+SSMBENCH_TEAM inline int angle_pitch(const Plan& plan) {
+  return (angle_vectors(plan) + 1) * kAngleVector;
+}
+inline constexpr int kMaxAnglePitch = kMaxAngles + kAngleVector;
+
+/// Rates of a vector of pairs from `pair` on.
+using Rates = float[kAngleVector];
+
+/// Rates of the steps of a part, one of which is there at least; others where a step or a pair is not there.
+/// Without branches, so that all loads are on their way before the first is waited for.
 template <class Io, class Form>
 SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Span& row, int part, int pair,
-                              float (&rates)[kPartSteps]) {
+                              Rates (&rates)[kPartSteps]) {
   const int first = part * kPartSteps;
   const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+  const int last = row.steps - 1 - first;
   const std::int64_t at = row.step(plan, first) * plan.angles + pair;
-  if constexpr (Form::kIsMimo) {
-    const float* const from = static_cast<const float*>(args.rates) + at;
+  if (plan.angles % kAngleVector == 0) {
     for (int u = 0; u < kPartSteps; ++u)
-      rates[u] = first + u < row.steps ? Io::fetch(from + u * pitch) : 0.0F;
-  } else {
-    const void* const from = Io::element(args.rates, at);
-    for (int u = 0; u < kPartSteps; ++u) rates[u] = first + u < row.steps ? Io::load(from, u * pitch) : 0.0F;
+      Io::template load_rates<Form::kIsMimo>(rates[u], args.rates, at + (u < last ? u : last) * pitch);
+    return;
   }
+  const int most = plan.angles - 1 - pair;
+  for (int u = 0; u < kPartSteps; ++u)
+    for (int i = 0; i < kAngleVector; ++i)
+      rates[u][i] = Io::template load_rate<Form::kIsMimo>(
+          args.rates, at + (u < last ? u : last) * pitch + (i < most ? i : most));
 }
 
-/// Visits the increments of the phases of a part's steps: visit(step, increment), 0 where no step is.
+/// Visits the increments of the phases of a part's steps: visit(step, increments), 0 where no step is.
 template <class Io, class Form, class Visit>
 SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Span& row, int part,
                                   int pair, const Visit& visit) {
   const int first = part * kPartSteps;
-  const float* const from = args.dt + row.scalar(plan, first);
-  float dt[kPartSteps], rates[kPartSteps];
-  for (int u = 0; u < kPartSteps; ++u) dt[u] = first + u < row.steps ? Io::fetch(from + u) : 0.0F;
-  load_rates<Io, Form>(args, plan, row, part, pair, rates);
-  for (int u = 0; u < kPartSteps; ++u) visit(first + u, phase_step(dt[u], rates[u]));
+  const int last = row.steps - 1 - first;
+  std::uint32_t increments[kPartSteps][kAngleVector] = {};
+  if (last >= 0) {
+    const float* const from = args.dt + row.scalar(plan, first);
+    float dt[kPartSteps];
+    Rates turns[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) dt[u] = Io::fetch(from + (u < last ? u : last));
+    load_rates<Io, Form>(args, plan, row, part, pair, turns);
+    bool wide = false;  // more than half a turn a step
+    for (int u = 0; u < kPartSteps; ++u) {
+      const float half = u <= last ? 0.5F * dt[u] : 0.0F;
+      wide = wide || !(half <= 0.5F);
+      for (float& turn : turns[u]) turn = half * mamba3_hopper::fast_tanh(turn);
+    }
+    if (wide)
+      for (Rates& of_step : turns)
+        for (float& turn : of_step) turn -= rintf(turn);
+    for (int u = 0; u < kPartSteps; ++u)
+      for (int i = 0; i < kAngleVector; ++i) increments[u][i] = mamba3_hopper::phase_of_part(turns[u][i]);
+  }
+  for (int u = 0; u < kPartSteps; ++u) visit(first + u, increments[u]);
 }
 
-/// What all steps of each chunk of a span add to the phases, to `starts`. `parts`: [kSpanParts][pair].
+/// Spans of a block that adds increments up.
+inline constexpr int kIncrementSpans = 2;
+
+/// What all steps of each chunk of some spans add to the phases, to `starts`: of `first` and those after it
+/// that there are. `parts`: [kIncrementSpans][kSpanParts][kPartPitch].
 template <class Io, class Form, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
-                                  const Span& span, std::uint32_t* parts, const Team& team) {
-  const int angles = plan.angles;
-  team.for_all(kSpanParts * angles, [&](int i) {
-    const Split at = split<kTilePairs>(i, angles);
-    std::uint32_t sum = 0;
-    for_increments<Io, Form>(args, plan, span, at.of, at.rest,
-                             [&](int, std::uint32_t increment) { sum += increment; });
-    parts[i] = sum;
+                                  std::int64_t first, std::uint32_t* parts, const Team& team) {
+  const std::int64_t left = plan.batch * plan.spans * plan.nheads - first;
+  const int spans = left < kIncrementSpans ? static_cast<int>(left) : kIncrementSpans;
+  const int vectors = angle_vectors(plan);
+  team.for_all(spans * kSpanParts * vectors, [&](int i) {
+    const Split at = split<kTileVectors>(i, vectors);
+    std::uint32_t sums[kAngleVector] = {};
+    for_increments<Io, Form>(args, plan, Span(plan, first + at.of / kSpanParts), at.of % kSpanParts,
+                             kAngleVector * at.rest,
+                             [&](int, const std::uint32_t(&increments)[kAngleVector]) {
+                               for (int k = 0; k < kAngleVector; ++k) sums[k] += increments[k];
+                             });
+    Io::store_words(parts + at.of * kPartPitch + kAngleVector * at.rest, sums);
   });
-  team.for_all(Form::kRanks * angles, [&](int i) {
-    const Split at = split<kTilePairs>(i, angles);
-    if (at.of * kChunkSteps<Form> >= span.steps) return;
+  team.for_all(spans * Form::kRanks * plan.angles, [&](int i) {
+    const Split at = split<kTilePairs>(i, plan.angles);
+    const Span span(plan, first + at.of / Form::kRanks);
+    const int chunk = at.of % Form::kRanks;
+    if (chunk * kChunkSteps<Form> >= span.steps) return;
     std::uint32_t sum = 0;
     for (int part = 0; part < kParts<Form>; ++part)
-      sum += parts[(at.of * kParts<Form> + part) * angles + at.rest];
-    to.starts[span.row_of(plan, at.of) * angles + at.rest] = sum;
+      sum += parts[(at.of * kParts<Form> + part) * kPartPitch + at.rest];
+    to.starts[span.row_of(plan, chunk) * plan.angles + at.rest] = sum;
   });
 }
 
@@ -198,16 +248,16 @@ SSMBENCH_TEAM inline void copy_last_adjoint(const Mamba3BwdArgs& args, const Pla
 }
 
 /// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
-inline constexpr int kRuns = 16;
+/// With one rank a run is a part.
+inline constexpr int kRuns = kSpanParts;
 inline constexpr int kRunRows = 2;
 static_assert(kRuns % kMaxRanks == 0);
 
 /// Memory of a block that prepares a span.
-struct PrepareMemory {
-  /// [step][pair], some floats between rows: from the part's first step on; then θ.
-  std::uint32_t phases[kSteps * (kMaxAngles + kAngleVector)];
-  std::uint32_t parts[kSpanParts * kMaxAngles];  ///< [part][pair]
-  float adt[kSteps];
+struct alignas(16) PrepareMemory {
+  std::uint32_t phases[kSteps * kMaxAnglePitch];  ///< [step][pair]: from the part's first step on
+  std::uint32_t parts[kSpanParts * kPartPitch];   ///< [part][pair]: sums; then θ before the part
+  float adt[kSteps];                              ///< from the part's first step on
 };
 
 /// The phases of a span, its q and k, and the numbers of its steps. A span has as many chunks as there are ranks.
@@ -221,89 +271,109 @@ struct Preparation {
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
-    const int angles = plan.angles;
-    const int of_parts = kSpanParts * angles;
-    team.for_all(of_parts + kSpanSteps, [&](int i) {
-      const int t = i - of_parts;
-      const Split at = split<kTilePairs>(i, angles);
-      if (t < 0) return add_part(at.of, at.rest);
-      memory.adt[t] = t < row.steps ? Io::fetch(args.adt + row.scalar(plan, t)) : 0.0F;
+    const int of_parts = kSpanParts * angle_vectors(plan);
+    team.for_all(of_parts + kSpanParts, [&](int i) {
+      const Split at = split<kTileVectors>(i, angle_vectors(plan));
+      if (i < of_parts) return add_part(at.of, kAngleVector * at.rest);
+      add_decays(i - of_parts);
     });
-    team.for_all(of_parts + Form::kRanks * kSteps, [&](int i) {
-      const Split at = split<kTilePairs>(i, angles);
-      if (i < of_parts)
-        add_before(at.of, at.rest);
-      else
-        make_row((i - of_parts) / kSteps, (i - of_parts) % kSteps);
+    const int starts = Form::kRanks * plan.angles;
+    team.for_all(Form::kRanks * kSteps + starts, [&](int i) {
+      if (i < Form::kRanks * kSteps) return make_row(i / kSteps, i % kSteps);
+      const Split at = split<kTilePairs>(i - Form::kRanks * kSteps, plan.angles);
+      add_before(at.of, at.rest);
     });
+    // Octets that turn first, so that the threads of a warp do the same.
     const int octets = plan.dstate / kOctet;
+    static_assert(kOctet == 2 * kAngleVector);
+    const int turning = angle_vectors(plan);
     const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
-    team.for_all(vectors + kRuns * octets, [&](int i) {
-      const Split at = split<kMaxStates / kOctet>(i, octets);
-      if (i < kRuns * octets)
-        rotate(at.of, at.rest);
-      else
-        store_phases(i - kRuns * octets);
+    team.for_all(kRuns * octets + vectors, [&](int i) {
+      const int still = i - kRuns * turning;
+      if (still < 0) {
+        const Split at = split<kMaxStates / kOctet / 2>(i, turning);
+        return rotate<true>(at.of, at.rest);
+      }
+      if (i >= kRuns * octets) return store_phases(i - kRuns * octets);
+      const Split at = split<kMaxStates / kOctet / 2>(still, octets - turning);
+      rotate<false>(at.of, turning + at.rest);
     });
   }
 
  private:
-  SSMBENCH_TEAM int pitch() const { return plan.angles + kAngleVector; }
-
   SSMBENCH_TEAM void add_part(int part, int pair) const {
-    std::uint32_t sum = 0;
-    std::uint32_t* const phases = memory.phases + pair;
+    const int pitch = angle_pitch(plan);
+    std::uint32_t sums[kAngleVector] = {};
     for_increments<Io, Form>(args, plan, row, part, pair,
-                             [&](int t, std::uint32_t increment) { phases[t * pitch()] = sum += increment; });
-    memory.parts[part * plan.angles + pair] = sum;
+                             [&](int t, const std::uint32_t(&increments)[kAngleVector]) {
+                               for (int k = 0; k < kAngleVector; ++k) sums[k] += increments[k];
+                               Io::store_words(memory.phases + t * pitch + pair, sums);
+                             });
+    Io::store_words(memory.parts + part * kPartPitch + pair, sums);
   }
-  SSMBENCH_TEAM void add_before(int part, int pair) const {
-    const int chunk = part / kParts<Form>;
+  SSMBENCH_TEAM void add_decays(int part) const {
+    const int first = part * kPartSteps;
+    const std::int64_t at = row.scalar(plan, first);
+    float adt[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) adt[u] = first + u < row.steps ? Io::fetch(args.adt + at + u) : 0.0F;
+    float sum = 0;
+    for (int u = 0; u < kPartSteps; ++u) memory.adt[first + u] = sum += adt[u];
+  }
+  SSMBENCH_TEAM void add_before(int chunk, int pair) const {
     if (!exists(chunk)) return;
+    std::uint32_t* const parts = memory.parts + chunk * kParts<Form> * kPartPitch + pair;
+    std::uint32_t sums[kParts<Form>];
+    for (int part = 0; part < kParts<Form>; ++part) sums[part] = parts[part * kPartPitch];
     std::uint32_t before = Io::fetch(to.starts + row.row_of(plan, chunk) * plan.angles + pair);
-    const std::uint32_t* const parts = memory.parts + chunk * kParts<Form> * plan.angles + pair;
-    for (int earlier = 0; earlier < kParts<Form> - 1; ++earlier)
-      before += earlier < part % kParts<Form> ? parts[earlier * plan.angles] : 0U;
-    std::uint32_t* const phases = memory.phases + part * kPartSteps * pitch() + pair;
-    for (int u = 0; u < kPartSteps; ++u) phases[u * pitch()] += before;
+    for (int part = 0; part < kParts<Form>; ++part) {
+      parts[part * kPartPitch] = before;
+      before += sums[part];
+    }
+  }
+  /// θ of step t.
+  SSMBENCH_TEAM std::uint32_t phase_of(int t, int pair) const {
+    return memory.phases[t * angle_pitch(plan) + pair] + memory.parts[t / kPartSteps * kPartPitch + pair];
   }
 
   SSMBENCH_TEAM bool exists(int chunk) const { return chunk * kChunkSteps<Form> < row.steps; }
 
   /// A vector of the angle tiles of the span: [tile][chunk][vector].
   SSMBENCH_TEAM void store_phases(int index) const {
-    constexpr int kTileVectors = kAngleTile / Form::kRanks / kAngleVector;
+    constexpr int kVectors = kAngleTile / Form::kRanks / kAngleVector;  // of a tile
     constexpr int kApart = kApartSteps / Form::kRanks;
-    const int tile = index / kTileVectors / Form::kRanks;
-    const int chunk = index / kTileVectors % Form::kRanks;
+    const int tile = index / kVectors / Form::kRanks;
+    const int chunk = index / kVectors % Form::kRanks;
     if (!exists(chunk)) return;
-    const AngleAt at = angle_at<Form::kRanks>(index % kTileVectors);
+    const AngleAt at = angle_at<Form::kRanks>(index % kVectors);
     const int pair = tile * kTilePairs + at.pair;
-    const std::uint32_t* const from = memory.phases + (chunk * kChunkSteps<Form> + at.t) * pitch() + pair;
-    const bool first = pair < plan.angles;
-    const bool second = pair + kApartPairs < plan.angles;
-    const std::uint32_t vector[kAngleVector] = {first ? from[0] : 0U, first ? from[kApart * pitch()] : 0U,
-                                                second ? from[kApartPairs] : 0U,
-                                                second ? from[kApart * pitch() + kApartPairs] : 0U};
+    const int t = chunk * kChunkSteps<Form> + at.t;
+    std::uint32_t vector[kAngleVector] = {};
+    if (pair < plan.angles) {
+      vector[0] = phase_of(t, pair);
+      vector[1] = phase_of(t + kApart, pair);
+    }
+    if (pair + kApartPairs < plan.angles) {
+      vector[2] = phase_of(t, pair + kApartPairs);
+      vector[3] = phase_of(t + kApart, pair + kApartPairs);
+    }
     Io::store_words(
-        to.phases + plan.angle_tile(row.row_of(plan, chunk), tile) + index % kTileVectors * kAngleVector,
-        vector);
+        to.phases + plan.angle_tile(row.row_of(plan, chunk), tile) + index % kVectors * kAngleVector, vector);
   }
 
-  /// Row i of a chunk. Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
+  /// Row i of a chunk. Sums from the chunk's first step on, of parts and then within one, so that the last
+  /// step's weight behind it is exactly 1.
   SSMBENCH_TEAM void make_row(int chunk, int i) const {
     if (!exists(chunk)) return;
     const int of_chunk = i / Form::kRanks;
-    float decay = 0;
+    const float* const adt = memory.adt + chunk * kChunkSteps<Form>;
+    float before = 0;
     float total = 0;
-#ifdef __CUDA_ARCH__
-#pragma unroll 16
-#endif
-    for (int u = 0; u < kChunkSteps<Form>; ++u) {
-      const float adt = memory.adt[chunk * kChunkSteps<Form> + u];
-      total += adt;
-      decay += u <= of_chunk ? adt : 0.0F;
+    for (int part = 0; part < kParts<Form>; ++part) {
+      const float of_part = adt[part * kPartSteps + kPartSteps - 1];
+      total += of_part;
+      before += part < of_chunk / kPartSteps ? of_part : 0.0F;
     }
+    const float decay = before + adt[of_chunk];
     const int t = chunk * kChunkSteps<Form> + of_chunk;
     StepScalars here{0, 0, 0};
     float later = 0;
@@ -319,43 +389,55 @@ struct Preparation {
     to.owns[index * kSteps + i] = here.own();
   }
 
-  /// An octet of q and k of rows `first`, `first + kRuns` and so on.
-  SSMBENCH_TEAM void rotate(int first, int octet) const {
+  /// An octet of q and k of the rows of a run: with one rank neighbours, else `run`, `run` + kRuns and so on.
+  template <bool kTurns>
+  SSMBENCH_TEAM void rotate(int run, int octet) const {
     constexpr int kPairs = kOctet / 2;
-    constexpr int kApart = kRuns / Form::kRanks;  // steps
+    constexpr int kRows = kSpanSteps * Form::kRanks / kRuns;
+    constexpr int kApart = Form::kRanks == 1 ? 1 : kRuns;
+    const int first = Form::kRanks == 1 ? run * kRows : run;
     const int rows = row.rows(plan);
     if (first >= rows) return;
+    const int all = (rows - 1 - first) / kApart;
+    const int last = all < kRows ? all : kRows - 1;
     const std::int64_t bias = (row.head * Form::kRanks + first % Form::kRanks) * plan.dstate;
     const Octet of_q = load_states<Io>(plan, kHalves, args.Q_bias + bias, octet);
     const Octet of_k = load_states<Io>(plan, kHalves, args.K_bias + bias, octet);
-    const int rotated = plan.angles - octet * kPairs;  // of the octet's pairs, those below
     const std::int64_t from = row.vector(plan, first) + octet * (kHalves ? kPairs : kOctet);
     const std::int64_t at = row.ranked(plan, first) * plan.dstate + octet * kOctet;
     const void* const from_q = Io::element(args.Q, from);
     const void* const from_k = Io::element(args.K, from);
     void* const to_q = Io::element(to.q, at);
     void* const to_k = Io::element(to.k, at);
-    const int from_pitch = kRuns * static_cast<int>(plan.groups) * plan.dstate;
-    const int to_pitch = kRuns * static_cast<int>(plan.nheads) * plan.dstate;
-    const std::uint32_t* const phases = memory.phases + first / Form::kRanks * pitch() + octet * kPairs;
-    const int last = (rows - 1 - first) / kRuns;
+    const int from_pitch = kApart * static_cast<int>(plan.groups) * plan.dstate;
+    const int to_pitch = kApart * static_cast<int>(plan.nheads) * plan.dstate;
+    std::uint32_t before[kPairs] = {};
+    if constexpr (kTurns && Form::kRanks == 1)
+      Io::load_shared(before, memory.parts + run * kPartPitch + octet * kPairs);
     for (int begin = 0; begin <= last; begin += kRunRows) {
       Octet q[kRunRows], k[kRunRows];
       for (int u = 0; u < kRunRows; ++u) {  // all loads before the first is waited for
-        const int run = begin + u < last ? begin + u : last;
-        q[u] = load_states<Io>(plan, kHalves, from_q, run * from_pitch, 0);
-        k[u] = load_states<Io>(plan, kHalves, from_k, run * from_pitch, 0);
+        const int t = begin + u < last ? begin + u : last;
+        q[u] = load_states<Io>(plan, kHalves, from_q, t * from_pitch, 0);
+        k[u] = load_states<Io>(plan, kHalves, from_k, t * from_pitch, 0);
       }
       for (int u = 0; u < kRunRows; ++u) {
         if (begin + u > last) break;
         add_octet(q[u], of_q);
         add_octet(k[u], of_k);
-        if (rotated > 0)
+        if constexpr (kTurns) {
+          const int step = first / Form::kRanks + (begin + u) * kApart / Form::kRanks;
+          std::uint32_t of_step[kPairs];
+          Io::load_shared(of_step, memory.phases + step * angle_pitch(plan) + octet * kPairs);
+          if constexpr (Form::kRanks > 1)
+            Io::load_shared(before, memory.parts + step / kPartSteps * kPartPitch + octet * kPairs);
           for (int i = 0; i < kPairs; ++i) {
-            const Turn turn = turn_of(i < rotated ? phases[(begin + u) * kApart * pitch() + i] : 0U);
+            const bool exists = octet * kPairs + i < plan.angles;
+            const Turn turn = turn_of(exists ? before[i] + of_step[i] : 0U);
             rotate_pair(q[u].state + 2 * i, turn);
             rotate_pair(k[u].state + 2 * i, turn);
           }
+        }
         Io::store_octet(to_q, (begin + u) * to_pitch, q[u]);
         Io::store_octet(to_k, (begin + u) * to_pitch, k[u]);
       }

@@ -62,6 +62,29 @@ struct HostBf16 {
   static void store_halves(void* data, std::int64_t at, int apart, const Octet& octet) {
     for (int i = 0; i < kOctet; ++i) store(data, at + i / 2 + i % 2 * apart, octet.state[i]);
   }
+  template <bool kIsFloat>
+  static float load_rate(const void* data, std::int64_t at) {
+    return kIsFloat ? static_cast<const float*>(data)[at] : load(data, at);
+  }
+  template <bool kIsFloat>
+  static void load_rates(float (&to)[4], const void* data, std::int64_t at) {
+    for (int i = 0; i < 4; ++i) to[i] = load_rate<kIsFloat>(data, at + i);
+  }
+  template <bool kIsFloat>
+  static void store_rate(void* data, std::int64_t at, float value) {
+    if (kIsFloat)
+      static_cast<float*>(data)[at] = value;
+    else
+      store(data, at, value);
+  }
+  template <bool kIsFloat>
+  static void store_rates(void* data, std::int64_t at, const float (&from)[4]) {
+    for (int i = 0; i < 4; ++i) store_rate<kIsFloat>(data, at + i, from[i]);
+  }
+  template <class T>
+  static void load_shared(T (&to)[4], const T* data) {
+    std::copy_n(data, 4, to);
+  }
   static void prefetch(const void* /*data*/) {}
   template <class T>
   static T fetch(const T* data) {
@@ -346,9 +369,9 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
   const ShuffledTeam team(seed);
   const std::int64_t heads = plan.batch * plan.nheads;
   const std::int64_t state = std::int64_t{plan.headdim} * plan.dstate;
-  std::vector<std::uint32_t> parts(kSpanParts * kMaxAngles);
-  for (std::int64_t span = 0; span < heads * plan.spans; ++span)
-    add_increments<HostBf16, Form>(args.in, plan, work, Span(plan, span), parts.data(), team);
+  std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
+  for (std::int64_t span = 0; span < heads * plan.spans; span += kIncrementSpans)
+    add_increments<HostBf16, Form>(args.in, plan, work, span, parts.data(), team);
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
   for (std::int64_t at = 0; at < heads * state; ++at) {
     if (args.in.input_ssm != nullptr) make_seed<HostBf16>(args.in, plan, work, at);
