@@ -62,15 +62,13 @@ SSMBENCH_TEAM inline Turn turn_of(std::uint32_t phase) {
 #endif
 }
 
-/// silu_slope by the hardware's exponential and reciprocal. (fast_silu_slope limits the exponential: below −87 that
-/// is 10 times what a gradient there may be off by.)
+/// silu_slope by the hardware's exponential and reciprocal. Where e^-z overflows, under -88.7, both are 0 and not the
+/// 1e-36 or less that they should be. (fast_silu_slope limits the exponential: there that is 10 times what a gradient
+/// may be off by.)
 SSMBENCH_TEAM inline ValueSlope gate_of(float z) {
-  const float e = exp2_approximate(fabsf(z) * -kLog2E);
-  const float large = reciprocal_approximate(1.0F + e);
-  const float small = e * large;
-  const float open = z < 0.0F ? small : large;
-  const float closed = z < 0.0F ? large : small;
-  return {z * open, open * fmaf(z, closed, 1.0F)};
+  const float open = reciprocal_approximate(1.0F + exp2_approximate(z * -kLog2E));
+  const float value = z * open;
+  return {value, fmaf(value, 1.0F - open, open)};
 }
 
 /// λ, 1 − λ and DT of a step.
@@ -197,6 +195,17 @@ SSMBENCH_TEAM inline void copy_last_adjoint(const Mamba3BwdArgs& args, const Pla
   to.last_adjoint[at] = args.dfinal_ssm[at - n + plan.state_of(n)];
 }
 
+/// Q and K in the order of the workspace, octet `at` of (batch, time, rank, group, N).
+template <class Io>
+SSMBENCH_TEAM void pair_states(const Mamba3Args& args, const Plan& plan, const Workspace& to,
+                               std::int64_t at) {
+  const int octets = plan.dstate / kOctet;
+  const std::int64_t row = at / octets;
+  const int octet = static_cast<int>(at - row * octets);
+  Io::store_octet(to.paired_q, at * kOctet, load_states<Io>(plan, true, args.Q, row * plan.dstate, octet));
+  Io::store_octet(to.paired_k, at * kOctet, load_states<Io>(plan, true, args.K, row * plan.dstate, octet));
+}
+
 /// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
 inline constexpr int kRuns = 16;
 inline constexpr int kRunRows = 2;
@@ -210,7 +219,7 @@ struct PrepareMemory {
   float adt[kSteps];
 };
 
-/// The phases of a span, its q and k, and the numbers of its steps. A span has as many chunks as there are ranks.
+/// The phases of a span, its q and k where they are not made later, and the numbers of its steps. A span has as many chunks as there are ranks.
 template <class Io, class Form, bool kHalves, class Team>
 struct Preparation {
   const Mamba3Args& args;
@@ -218,6 +227,7 @@ struct Preparation {
   const Workspace& to;
   PrepareMemory& memory;
   Span row;
+  bool rotates;  ///< makes q and k
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
@@ -238,12 +248,13 @@ struct Preparation {
     });
     const int octets = plan.dstate / kOctet;
     const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
-    team.for_all(vectors + kRuns * octets, [&](int i) {
+    const int rotations = rotates ? kRuns * octets : 0;
+    team.for_all(vectors + rotations, [&](int i) {
       const Split at = split<kMaxStates / kOctet>(i, octets);
-      if (i < kRuns * octets)
+      if (i < rotations)
         rotate(at.of, at.rest);
       else
-        store_phases(i - kRuns * octets);
+        store_phases(i - rotations);
     });
   }
 
