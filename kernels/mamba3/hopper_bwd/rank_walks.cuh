@@ -16,8 +16,8 @@
 //     2 walkers          112  the state in f32, P by N: 64 registers; K or Q of the next chunk to k or q in place
 //                             while products run: biases, turned, rounded
 //
-// A slot of the ring is loaded with rows of K or Q and the chunk's numbers of steps. It is made once walkers have turned
-// these rows and makers have put those of v or dy beside them.
+// A slot of the ring is loaded with rows of K or Q and the chunk's numbers of steps. It is made once walkers have
+// turned these rows and makers have put those of v or dy beside them.
 
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/hopper/wgmma.cuh"

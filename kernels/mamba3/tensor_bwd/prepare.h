@@ -219,7 +219,8 @@ struct PrepareMemory {
   float adt[kSteps];
 };
 
-/// The phases of a span, its q and k where they are not made later, and the numbers of its steps. A span has as many chunks as there are ranks.
+/// The phases of a span, its q and k where they are not made later, and the numbers of its steps. A span has as many
+/// chunks as there are ranks.
 template <class Io, class Form, bool kHalves, class Team>
 struct Preparation {
   const Mamba3Args& args;
