@@ -73,15 +73,17 @@ class KeyWarpgroup {
       float u[32];
       const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
       const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
+      const float weights[2] = {delta[0] * leave[0], delta[1] * leave[1]};
       const std::uint64_t k_rows = ssd::tile_operand(shared_.k_tile(input_at_));
       const std::uint64_t dstates = ssd::tile_operand(shared_.dstate_tile(input_at_));
       ssd::start_tile_product<Io, kAlong, kAlong, T::kStates>(u, k_rows, dstates);
-      const float states = sum_lanes<1, 16>(product_of_states());
+      float states = 0.0F;  // MIMO's is of the warp that writes flows
+      if constexpr (!T::kIsMimo) states = sum_lanes<1, 16>(product_of_states());
       shared_.flows().wait_empty(flow_at_);
       auto& flows = shared_.flows_of(flow_at_);
       float direct[T::kIsMimo ? 1 : 32];
-      if (at_.lane == 0) flows.states[warp_] = states;
       if constexpr (!T::kIsMimo) {
+        if (at_.lane == 0) flows.states[warp_] = states;
         const float skip = sum_lanes<1, 16>(weigh_skipped(direct, x, head));
         if (at_.lane == 0) flows.skip[warp_] = skip;
       }
@@ -91,18 +93,16 @@ class KeyWarpgroup {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float2 pair = unpack_pair<Io>(x[i]);
-        u[2 * i] *= leave[i % 2];
-        u[2 * i + 1] *= leave[i % 2];
         into[i % 2] += pair.x * u[2 * i] + pair.y * u[2 * i + 1];
-        u[2 * i] *= delta[i % 2];
-        u[2 * i + 1] *= delta[i % 2];
+        u[2 * i] *= weights[i % 2];
+        u[2 * i + 1] *= weights[i % 2];
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        into[j] = sum_lanes<1, 2>(into[j]);
+        into[j] = leave[j] * sum_lanes<1, 2>(into[j]);
         if (at_.lane % 4 == 0) flows.into[at_.row_of(2 * j)] = into[j];
       }
-      weigh_rows(weighed, x, {delta[0] * leave[0], delta[1] * leave[1]});
+      weigh_rows(weighed, x, weights);
       if constexpr (T::kIsMimo) phases = load_phases(head, 0);
       shared_.squares().wait_full(square_at_);
       multiply_transposed(u, shared_.mixing_tile(), shared_.dy_tile(input_at_));
@@ -157,28 +157,10 @@ class KeyWarpgroup {
                             shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
   }
 
-  /// This thread's part of ⟨S', S⟩. MIMO takes the diagonals of products of 16 rows by 8 of the same, for
-  /// which SISO's registers do not suffice.
+  /// This thread's part of ⟨S', S⟩.
   __device__ __forceinline__ float product_of_states() const {
-    const std::uint32_t states = shared_.state_tile(input_at_);
-    const std::uint32_t dstates = shared_.dstate_tile(input_at_);
-    if constexpr (!T::kIsMimo) {
-      return ssd::product_of_states<Io, T::kStates>(shared_.vectors(states), shared_.vectors(dstates));
-    } else {
-      float products[2][4] = {};
-#pragma unroll
-      for (int j = 0; j < T::kStates / 16; ++j) {
-        std::uint32_t a[4];
-        std::uint32_t b[4];
-        load_matrices(a, (dstates + fragment_ + j / 4 * kTile) ^ j % 4 * 32);
-        load_matrices(b, (states + fragment_ + j / 4 * kTile) ^ j % 4 * 32);
-        mma_bf16(products[0], a, b[0], b[2]);
-        mma_bf16(products[1], a, b[1], b[3]);
-      }
-      const bool is_odd = at_.lane / 4 % 2 != 0;
-      const float own = is_odd ? products[0][1] + products[1][3] : products[0][0] + products[1][2];
-      return at_.lane / 8 == at_.lane % 4 ? own : 0.0F;
-    }
+    return ssd::product_of_states<Io, T::kStates>(shared_.vectors(shared_.state_tile(input_at_)),
+                                                  shared_.vectors(shared_.dstate_tile(input_at_)));
   }
 
   /// D·dy with dy in f32, and this thread's part of ⟨dy, V⟩. The query warpgroup overwrites Z after it.
@@ -296,15 +278,22 @@ class KeyWarpgroup {
       turned[4 * i + 1] += other.y;
       turned[4 * i + 2] += other.z;
       turned[4 * i + 3] += other.w;
-      float of_step[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) of_step[k] = sum_step<T::kRanks>(turned[4 * i + k]);
-      if (thread / 4 % T::kRanks == 0)
-        to[i * kVectorsApart<T::kRanks>] = make_float4(of_step[0], of_step[1], of_step[2], of_step[3]);
     }
     hopper::barrier_arrive(shared_.turned().empty(turned_at_));
     turned_at_.advance();
-    store_turns(turned, sums, thread % 32);
+    share_steps<T::kRanks>(turned, thread % 32);
+    const int rank = thread / 4 % T::kRanks;
+    if constexpr (T::kRanks == 8) {
+      reinterpret_cast<float2*>(to + rank / 2 * kVectorsApart<8>)[rank % 2] =
+          make_float2(turned[0], turned[1]);
+    } else {
+      constexpr int kShare = kOwnVectors / T::kRanks;
+#pragma unroll
+      for (int i = 0; i < kShare; ++i)
+        to[(rank * kShare + i) * kVectorsApart<T::kRanks>] =
+            make_float4(turned[4 * i], turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3]);
+    }
+    store_turns<T::kRanks>(turned, sums, thread % 32);
   }
 
   const HopperArgs& args_;

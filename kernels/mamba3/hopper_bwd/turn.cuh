@@ -4,6 +4,7 @@
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/multiply_pairs.cuh"
 #include "kernels/mamba3/hopper_bwd/block.cuh"
 #include "kernels/mamba3/tensor_bwd/fragments.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/projections.cuh"
@@ -13,11 +14,16 @@ namespace ssmbench::mamba3_bwd {
 /// A thread's pairs of V or dy times the weights of its two rows, rounded: an operand of dq or dk.
 __device__ __forceinline__ void weigh_rows(std::uint32_t (&to)[16], const std::uint32_t (&from)[16],
                                            const float (&weights)[2]) {
+  std::uint32_t high[2];
+  std::uint32_t low[2];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const float2 pair = unpack_pair<__nv_bfloat16>(from[i]);
-    to[i] = pack_pair<__nv_bfloat16>(pair.x * weights[i % 2], pair.y * weights[i % 2]);
+  for (int row = 0; row < 2; ++row) {
+    high[row] = pack_pair<__nv_bfloat16>(weights[row], weights[row]);
+    const float left = weights[row] - unpack_pair<__nv_bfloat16>(high[row]).x;
+    low[row] = pack_pair<__nv_bfloat16>(left, left);
   }
+#pragma unroll
+  for (int i = 0; i < 16; ++i) to[i] = multiply_pairs<__nv_bfloat16>(from[i], high[i % 2], low[i % 2]);
 }
 
 /// Starts dq or dk, 64 states of it: weighed rows (in fragments) times a tile of states, and X times rows of k or q.
@@ -40,6 +46,15 @@ __device__ __forceinline__ void start_gradient(float (&to)[32], const std::uint3
     hopper::wgmma<Io, kSquare, kAcross>(to, hopper::operand_step<kSquare>(of_square, k, kTile),
                                         hopper::operand_step<kAcross>(of_rows, k, kTile), true);
   hopper::wgmma_commit();
+}
+
+/// A pair of Q or K with its bias; `bias`: of a lane's columns of 16 states. Parts 2 and 3 of a fragment are 8 on.
+__device__ __forceinline__ float2 plus(std::uint32_t pair, const float4& bias, int part) {
+  const float2 of = unpack_pair<__nv_bfloat16>(pair);
+  return part < 2 ? make_float2(of.x + bias.x, of.y + bias.y) : make_float2(of.x + bias.z, of.y + bias.w);
+}
+__device__ __forceinline__ float2 turn_pair(float2 x, Turn turn) {
+  return make_float2(x.x * turn.cosine - x.y * turn.sine, x.x * turn.sine + x.y * turn.cosine);
 }
 
 /// Phases of a thread's pairs, on their way while products are.
@@ -115,12 +130,39 @@ __device__ __forceinline__ float sum_fragments(float (&of)[16], int lane) {
   return of[0];
 }
 
-/// A warp's sums of dθ over 16 steps, to the 32 pairs of `to`.
+/// A warp's sums of dθ over the steps of 16 rows, to the 32 pairs of `to`. With ranks `turned` has a lane's share
+/// (share_steps).
+template <int kRanks>
 __device__ __forceinline__ void store_turns(const float (&turned)[kOwnPairs], float* to, int lane) {
-  float sums[16];
+  if constexpr (kRanks == 1) {
+    float sums[16];
 #pragma unroll
-  for (int e = 0; e < 8; ++e) sums[e] = turned[2 * e] + turned[2 * e + 1];
-  to[ssd::fragment_of_sums(lane) * 4 + lane % 4] = sum_fragments(sums, lane);
+    for (int e = 0; e < 8; ++e) sums[e] = turned[2 * e] + turned[2 * e + 1];
+    to[ssd::fragment_of_sums(lane) * 4 + lane % 4] = sum_fragments(sums, lane);
+  } else {
+    constexpr int kFragments = kOwnPairs / 2 / kRanks;
+#pragma unroll
+    for (int e = 0; e < kFragments; ++e) {
+      const float sum = sum_rank<kRanks>(turned[2 * e] + turned[2 * e + 1]);
+      if (lane / 4 < kRanks) to[(lane / 4 * kFragments + e) * 4 + lane % 4] = sum;
+    }
+  }
+}
+
+/// Sums of a thread's values over the rows of a step, of which each lane of the step keeps a share: 16 / kRanks of
+/// them, from (rank of the lane's row) · (16 / kRanks) on.
+template <int kRanks>
+__device__ __forceinline__ void share_steps(float (&of)[kOwnPairs], int lane) {
+  if constexpr (kRanks == 2) {
+    ssd::exchange_sums<8, 4>(of, lane);
+  } else if constexpr (kRanks == 4) {
+    ssd::exchange_sums<8, 8>(of, lane);
+    ssd::exchange_sums<4, 4>(of, lane);
+  } else if constexpr (kRanks == 8) {
+    ssd::exchange_sums<8, 16>(of, lane);
+    ssd::exchange_sums<4, 8>(of, lane);
+    ssd::exchange_sums<2, 4>(of, lane);
+  }
 }
 
 /// dQ or dK of a chunk, of pairs that are halves apart. A lane and its neighbour have two pairs each of a row, and

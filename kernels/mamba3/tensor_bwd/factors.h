@@ -67,6 +67,7 @@ inline constexpr int kSkipParts = 8;
 /// Memory of a block that lowers ranks.
 template <class Form>
 struct FactorMemory {
+  float factors[3][Form::kRanks][kMaxHeaddim];  ///< MIMO_V, MIMO_Z and MIMO_Out of the head
   float runs[kSpanRuns<Form>][kFactorSums<Form>][kMaxHeaddim];
   float skips[kMaxHeaddim];
   float skip_parts[kSkipParts];
@@ -89,14 +90,25 @@ struct LowerRanks {
     const int rows = steps() * kRanks;
     const std::int64_t ranked =
         ((b * plan.seqlen + span * kSpanSteps) * kRanks * plan.nheads + head) * headdim;
-    team.for_all(rows, [&](int row) {
-      const std::int64_t at = ranked + row * plan.nheads * headdim;
-      Io::prefetch(Io::element(static_cast<const void*>(work.y), at));
-      Io::prefetch(Io::element(static_cast<const void*>(work.dv), at));
+    team.for_all(rows + kRanks * headdim, [&](int i) {
+      if (i < rows) {
+        const std::int64_t at = ranked + i * plan.nheads * headdim;
+        Io::prefetch(Io::element(static_cast<const void*>(work.y), at));
+        Io::prefetch(Io::element(static_cast<const void*>(work.dv), at));
+        return;
+      }
+      const Split at = split<kMaxHeaddim>(i - rows, headdim);
+      const auto factor = [&](const float* all) { return factor_of(all, plan, head, at.of, at.rest); };
+      memory.factors[0][at.of][at.rest] = factor(args.in.mimo_v);
+      memory.factors[1][at.of][at.rest] = factor(args.in.mimo_z);
+      memory.factors[2][at.of][at.rest] = factor(args.in.mimo_out);
     });
     team.for_all(kSpanRuns<Form> * pairs, [&](int i) {
       const Split at = split<kMaxHeaddim / 2>(i, pairs);
-      lower(at.of, 2 * at.rest);
+      if (args.in.Z == nullptr)
+        lower<false>(at.of, 2 * at.rest);
+      else
+        lower<true>(at.of, 2 * at.rest);
     });
     float* const sums = work.span_sums + ((b * plan.spans + span) * plan.nheads + head) * plan.factor_sums;
     team.for_all(kFactorSums<Form> * headdim, [&](int i) {
@@ -129,27 +141,31 @@ struct LowerRanks {
     return static_cast<int>(left < kSpanSteps ? left : kSpanSteps);
   }
 
-  /// Factors of two head dims, and what is summed over time.
+  /// What is summed over time, of two head dims.
   struct Columns {
-    Pair up[kRanks], gate[kRanks], down[kRanks];
     Pair of_up[kRanks], of_gate[kRanks], of_down[kRanks], of_skip;
   };
+  /// What there is of a step, of two head dims.
+  struct StepInputs {
+    Pair y[kRanks], dv[kRanks], dout[kRanks], v, z;
+  };
 
-  SSMBENCH_TEAM Pair factors_of(const float* all, int r, int p) const {
-    return {{factor_of(all, plan, head, r, p), factor_of(all, plan, head, r, p + 1)}};
+  SSMBENCH_TEAM Pair factors_of(int which, int r, int p) const {
+    const float* const from = memory.factors[which][r] + p;
+    return {{from[0], from[1]}};
   }
 
-  /// Every kSpanRuns-th step of the span from `run` on.
+  /// Every kSpanRuns-th step of the span from `run` on. The next one is on its way while one is computed.
+  template <bool kGated>
   SSMBENCH_TEAM void lower(int run, int p) const {
-    Columns columns;
-    for (int r = 0; r < kRanks; ++r) {
-      columns.up[r] = factors_of(args.in.mimo_v, r, p);
-      columns.gate[r] = factors_of(args.in.mimo_z, r, p);
-      columns.down[r] = factors_of(args.in.mimo_out, r, p);
-      columns.of_up[r] = columns.of_gate[r] = columns.of_down[r] = Pair{};
+    Columns columns{};
+    StepInputs next{};
+    if (run < steps()) next = load_step<kGated>(run, p);
+    for (int t = run; t < steps(); t += kSpanRuns<Form>) {
+      const StepInputs now = next;
+      if (t + kSpanRuns<Form> < steps()) next = load_step<kGated>(t + kSpanRuns<Form>, p);
+      lower_step<kGated>(now, t, p, columns);
     }
-    columns.of_skip = Pair{};
-    for (int t = run; t < steps(); t += kSpanRuns<Form>) lower_step(t, p, columns);
     for (int i = 0; i < 2; ++i) {
       for (int r = 0; r < kRanks; ++r) {
         memory.runs[run][r][p + i] = columns.of_up[r].x[i];
@@ -160,53 +176,74 @@ struct LowerRanks {
     }
   }
 
-  SSMBENCH_TEAM void lower_step(int t, int p, Columns& columns) const {
+  /// Of a tensor with a row for each step, or for each step and rank: the first element of the span.
+  SSMBENCH_TEAM std::int64_t first_of(int rows_of_step) const {
+    return (b * plan.seqlen + span * kSpanSteps) * rows_of_step * plan.nheads * plan.headdim;
+  }
+  /// The element of row `row` from there on: 32 bits will do.
+  SSMBENCH_TEAM unsigned offset_of(int row, int p) const {
+    const auto headdim = static_cast<unsigned>(plan.headdim);
+    return (row * static_cast<unsigned>(plan.nheads) + static_cast<unsigned>(head)) * headdim + p;
+  }
+
+  template <bool kGated>
+  SSMBENCH_TEAM StepInputs load_step(int t, int p) const {
     const Mamba3Args& in = args.in;
-    const std::int64_t first = b * plan.seqlen + span * kSpanSteps;
-    const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
-    const int head_at = static_cast<int>(head) * plan.headdim + p;
-    const int at = t * pitch + head_at;  // from the span's first step on
-    const int ranked = t * kRanks * pitch + head_at;
+    const unsigned at = offset_of(t, p);
+    const unsigned ranked = offset_of(t * kRanks, p);
+    const unsigned pitch = static_cast<unsigned>(plan.nheads) * static_cast<unsigned>(plan.headdim);
     const bool reduces = in.scan.reduces_ranks;
-    const float skip = in.D == nullptr ? 0.0F : in.D[head];
+    const void* const douts = Io::element(args.dout, first_of(reduces ? 1 : kRanks));
+    const void* const ys = Io::element(static_cast<const void*>(work.y), first_of(kRanks));
+    const void* const dvs = Io::element(static_cast<const void*>(work.dv), first_of(kRanks));
     const bool reads_y = needs_y(args);
-    const void* const douts = Io::element(args.dout, first * pitch * (reduces ? 1 : kRanks));
-    const void* const ys = Io::element(static_cast<const void*>(work.y), first * pitch * kRanks);
-    const void* const dvs = Io::element(static_cast<const void*>(work.dv), first * pitch * kRanks);
-    Pair y[kRanks], dv[kRanks], dout[kRanks];
-    for (int r = 0; r < kRanks; ++r) {  // all loads before the first is waited for
-      y[r] = reads_y ? Io::load_pair(ys, ranked + r * pitch) : Pair{};
-      dv[r] = Io::load_pair(dvs, ranked + r * pitch);
-      dout[r] = r > 0 && reduces ? dout[0] : Io::load_pair(douts, reduces ? at : ranked + r * pitch);
+    StepInputs inputs;
+    for (int r = 0; r < kRanks; ++r) {
+      inputs.y[r] = reads_y ? Io::load_pair(ys, ranked + r * pitch) : Pair{};
+      inputs.dv[r] = Io::load_pair(dvs, ranked + r * pitch);
+      inputs.dout[r] =
+          r > 0 && reduces ? inputs.dout[0] : Io::load_pair(douts, reduces ? at : ranked + r * pitch);
     }
-    const Pair v = Io::load_pair(Io::element(in.V, first * pitch), at);
-    const Pair z = in.Z == nullptr ? Pair{} : Io::load_pair(Io::element(in.Z, first * pitch), at);
+    inputs.v = Io::load_pair(Io::element(in.V, first_of(1)), at);
+    inputs.z = kGated ? Io::load_pair(Io::element(in.Z, first_of(1)), at) : Pair{};
+    return inputs;
+  }
+
+  template <bool kGated>
+  SSMBENCH_TEAM void lower_step(const StepInputs& inputs, int t, int p, Columns& columns) const {
+    const Mamba3Args& in = args.in;
+    const float skip = in.D == nullptr ? 0.0F : in.D[head];
     Pair dV{};
     Pair dZ{};
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kRanks; ++r) {
+      const Pair ups = factors_of(0, r, p);
+      const Pair gates = factors_of(1, r, p);
+      const Pair downs = factors_of(2, r, p);
       for (int i = 0; i < 2; ++i) {
-        const float up = columns.up[r].x[i];
-        const float raised = v.x[i] * up;
-        const float of_y = dout[r].x[i] * columns.down[r].x[i];
-        const float full = y[r].x[i] + skip * raised;
-        const ValueSlope gate =
-            in.Z == nullptr ? ValueSlope{1.0F, 0.0F} : gate_of(z.x[i] * columns.gate[r].x[i]);
+        const float up = ups.x[i];
+        const float raised = inputs.v.x[i] * up;
+        const float dout = inputs.dout[r].x[i];
+        const float of_y = dout * downs.x[i];
+        const float full = inputs.y[r].x[i] + skip * raised;
+        const ValueSlope gate = kGated ? gate_of(inputs.z.x[i] * gates.x[i]) : ValueSlope{1.0F, 0.0F};
         const float dz = of_y * full * gate.slope;
         const float dy = of_y * gate.value;
-        const float of_rank = dv[r].x[i] + skip * dy;
+        const float of_rank = inputs.dv[r].x[i] + skip * dy;
         dV.x[i] += of_rank * up;
-        dZ.x[i] += dz * columns.gate[r].x[i];
-        columns.of_up[r].x[i] += of_rank * v.x[i];
-        columns.of_gate[r].x[i] += dz * z.x[i];
-        columns.of_down[r].x[i] += dout[r].x[i] * full * gate.value;
+        dZ.x[i] += dz * gates.x[i];
+        columns.of_up[r].x[i] += of_rank * inputs.v.x[i];
+        columns.of_gate[r].x[i] += dz * inputs.z.x[i];
+        columns.of_down[r].x[i] += dout * full * gate.value;
         columns.of_skip.x[i] += dy * raised;
       }
+    }
     if (args.dfinal_v != nullptr && span * kSpanSteps + t + 1 == plan.seqlen) {
-      const Pair last = Io::load_pair(args.dfinal_v, b * pitch + head_at);
+      const Pair last = Io::load_pair(args.dfinal_v, (b * plan.nheads + head) * plan.headdim + p);
       for (int i = 0; i < 2; ++i) dV.x[i] += last.x[i];
     }
-    Io::store_pair(Io::element(args.dV, first * pitch), at, dV);
-    if (in.Z != nullptr) Io::store_pair(Io::element(args.dZ, first * pitch), at, dZ);
+    const unsigned at = offset_of(t, p);
+    Io::store_pair(Io::element(args.dV, first_of(1)), at, dV);
+    if constexpr (kGated) Io::store_pair(Io::element(args.dZ, first_of(1)), at, dZ);
   }
 };
 

@@ -6,7 +6,8 @@
 //   prepare              prepare.h: phases, rotated q and k; s, γ and decays of all steps
 //   raise                with MIMO, factors.h: V and dy of ranks
 //   states               SSD's walks over the states at the borders of chunks, and over their gradients: those of
-//                        its cuda-chunked, or of its cuda-hopper
+//                        its cuda-chunked, or of its cuda-hopper; with MIMO cuda-hopper has walks of its own, which
+//                        make q, k, V and dy of ranks on their way (hopper_bwd/rank_walks.cuh)
 //   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per
 //                        chunk of the heads of a group
 //   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
@@ -214,11 +215,18 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Form, bool kHalves>
 __global__ void __launch_bounds__(kThreads, 4)
-    prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+    prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, bool rotates) {
   __shared__ PrepareMemory memory;
   const BlockTeam team;
-  Preparation<DeviceIo, Form, kHalves, BlockTeam>{args.in, plan, work, memory, Span(plan, blockIdx.x), team}
+  Preparation<DeviceIo, Form, kHalves, BlockTeam>{args.in, plan, work, memory, Span(plan, blockIdx.x),
+                                                  rotates, team}
       .run();
+}
+
+__global__ void pair_states_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet)
+    pair_states<DeviceIo>(args.in, plan, work, at);
 }
 
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -293,13 +301,15 @@ inline SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Wo
 /// the plan.
 struct Products {
   HeadSums head_sums;
-  Launch (*states)(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed);
+  bool walks_make_operands;  ///< q, k, and V and dy of ranks
+  Launch (*states)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work,
+                   void* handed);
   Launch (*gradients)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                       const Workspace& work);
 };
 
-inline Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work,
-                             void* /*handed*/) {
+inline Launch chunked_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd, const Plan& plan,
+                             const Workspace& work, void* /*handed*/) {
   const WalkTensors forward{.left = ssd.in.x,
                             .gate = nullptr,
                             .right = ssd.in.B,
@@ -330,7 +340,8 @@ inline HandedLayout handed_of(const Plan& plan) {
                                             kSteps * plan.dstate_tiles);
 }
 
-inline Launch hopper_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed) {
+inline Launch hopper_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd, const Plan& plan,
+                            const Workspace& work, void* handed) {
   ChunkedBwdPlan cut{};
   static_cast<ChunkGrid&>(cut) = plan;
   ChunkedBwdWorkspace arrays{};
@@ -418,19 +429,25 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
   if (plan.halves && args.dfinal_ssm != nullptr)
     launches.push_back(elementwise(last_adjoint_kernel, heads * plan.headdim * plan.dstate));
-  launches.push_back(by_block(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, spans));
-  if constexpr (Form::kIsMimo)
-    launches.push_back(
-        elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
+  const bool rotates = !products.walks_make_operands;
+  launches.push_back(launch_of(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, spans,
+                               dim3(kThreads), 0, args, plan, work, rotates));
+  const std::int64_t octets_of_group = plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet;
+  if constexpr (Form::kIsMimo) {
+    if (rotates)
+      launches.push_back(
+          elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
+    else if (plan.halves)
+      launches.push_back(elementwise(pair_states_kernel, octets_of_group));
+  }
   const SsdBwdArgs ssd = ssd_args(args, plan, work);
-  launches.push_back(products.states(ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
+  launches.push_back(
+      products.states(args, ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
   launches.push_back(products.gradients(args, ssd, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
   launches.push_back(by_block(finish_kernel<Form>, spans));
-  if (products.head_sums == HeadSums::kernel)
-    launches.push_back(
-        elementwise(heads_kernel, plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet));
+  if (products.head_sums == HeadSums::kernel) launches.push_back(elementwise(heads_kernel, octets_of_group));
   const auto by_columns = [&](auto kernel, int columns) {
     const int slabs = static_cast<int>(ceil_div(columns, kSumColumns));
     launches.push_back(launch_of(kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));

@@ -39,7 +39,8 @@ Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* work
   if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
   return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
-    return bind_with<Form>(args, workspace, {HeadSums::kernel, chunked_states, chunked_gradients<Form>});
+    return bind_with<Form>(args, workspace,
+                           {HeadSums::kernel, false, chunked_states, chunked_gradients<Form>});
   });
 }
 
@@ -48,7 +49,7 @@ Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* works
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
   return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
     return bind_with<Form>(args, workspace,
-                           {HeadSums::block, hopper_states, ranked_hopper_gradients<Form::kRanks>});
+                           {HeadSums::block, true, rank_walks, ranked_hopper_gradients<Form::kRanks>});
   });
 }
 

@@ -124,6 +124,8 @@ struct Plan : ChunkGrid {
   std::size_t last_adjoint;   ///< [B, H, P, N] f32: dFinal_SSM_State; only with final states
   std::size_t first_adjoint;  ///< [B, H, P, N] f32: dInput_SSM_State; only with initial states
   // Only with MIMO:
+  std::size_t paired_q,
+      paired_k;       ///< Q and K in that order; with `halves` and HeadSums::block, whose walks turn them
   std::size_t v, dy;  ///< [B, L, R, H, P] io dtype: V·MIMO_V, and the gradients of y
   std::size_t y, dv;  ///< [B, L, R, H, P] io dtype: y and the gradients of V·MIMO_V, both without the skip
   std::size_t span_sums;  ///< [B, span, H][factor_sums] f32
@@ -180,6 +182,9 @@ struct Plan : ChunkGrid {
     const std::int64_t starting = scan.has_initial_states ? heads : 0;
     const std::int64_t ending = scan.has_final_states ? heads : 0;
     const std::int64_t state = std::int64_t{headdim} * dstate;
+    const std::int64_t paired = scan.is_mimo && halves && head_sums == HeadSums::block
+                                    ? batch * sequence_rows() * groups * dstate
+                                    : 0;
     const std::int64_t inputs = scan.is_mimo ? batch * sequence_rows() * nheads * headdim : 0;
     WorkspaceLayout layout;
     q = layout.take(vectors, kIo);
@@ -202,6 +207,8 @@ struct Plan : ChunkGrid {
     first_own = layout.take(starting, sizeof(float));
     last_adjoint = layout.take(halves ? ending * state : 0, sizeof(float));
     first_adjoint = layout.take(halves ? starting * state : 0, sizeof(float));
+    paired_q = layout.take(paired, kIo);
+    paired_k = layout.take(paired, kIo);
     v = layout.take(inputs, kIo);
     dy = layout.take(inputs, kIo);
     y = layout.take(inputs, kIo);
@@ -223,6 +230,7 @@ struct Workspace {
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
   float *last_adjoint, *first_adjoint;
+  void *paired_q, *paired_k;
   void *v, *dy, *y, *dv;
   float *span_sums, *first_ups;
 
@@ -248,6 +256,8 @@ struct Workspace {
     first_own = floats(plan.first_own);
     last_adjoint = floats(plan.last_adjoint);
     first_adjoint = floats(plan.first_adjoint);
+    paired_q = base + plan.paired_q;
+    paired_k = base + plan.paired_k;
     v = base + plan.v;
     dy = base + plan.dy;
     y = base + plan.y;

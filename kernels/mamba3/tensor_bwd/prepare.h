@@ -65,15 +65,13 @@ SSMBENCH_TEAM inline Turn turn_of(std::uint32_t phase) {
 #endif
 }
 
-/// silu_slope by the hardware's exponential and reciprocal. (fast_silu_slope limits the exponential: below −87 that
-/// is 10 times what a gradient there may be off by.)
+/// silu_slope by the hardware's exponential and reciprocal. Where e^-z overflows, under -88.7, both are 0 and not the
+/// 1e-36 or less that they should be. (fast_silu_slope limits the exponential: there that is 10 times what a gradient
+/// may be off by.)
 SSMBENCH_TEAM inline ValueSlope gate_of(float z) {
-  const float e = exp2_approximate(fabsf(z) * -kLog2E);
-  const float large = reciprocal_approximate(1.0F + e);
-  const float small = e * large;
-  const float open = z < 0.0F ? small : large;
-  const float closed = z < 0.0F ? large : small;
-  return {z * open, open * fmaf(z, closed, 1.0F)};
+  const float open = reciprocal_approximate(1.0F + exp2_approximate(z * -kLog2E));
+  const float value = z * open;
+  return {value, fmaf(value, 1.0F - open, open)};
 }
 
 /// λ, 1 − λ and DT of a step.
@@ -247,6 +245,17 @@ SSMBENCH_TEAM inline void copy_last_adjoint(const Mamba3BwdArgs& args, const Pla
   to.last_adjoint[at] = args.dfinal_ssm[at - n + plan.state_of(n)];
 }
 
+/// Q and K in the order of the workspace, octet `at` of (batch, time, rank, group, N).
+template <class Io>
+SSMBENCH_TEAM void pair_states(const Mamba3Args& args, const Plan& plan, const Workspace& to,
+                               std::int64_t at) {
+  const int octets = plan.dstate / kOctet;
+  const std::int64_t row = at / octets;
+  const int octet = static_cast<int>(at - row * octets);
+  Io::store_octet(to.paired_q, at * kOctet, load_states<Io>(plan, true, args.Q, row * plan.dstate, octet));
+  Io::store_octet(to.paired_k, at * kOctet, load_states<Io>(plan, true, args.K, row * plan.dstate, octet));
+}
+
 /// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
 /// With one rank a run is a part.
 inline constexpr int kRuns = kSpanParts;
@@ -260,7 +269,8 @@ struct alignas(16) PrepareMemory {
   float adt[kSteps];                              ///< from the part's first step on
 };
 
-/// The phases of a span, its q and k, and the numbers of its steps. A span has as many chunks as there are ranks.
+/// The phases of a span, its q and k where they are not made later, and the numbers of its steps. A span has as many
+/// chunks as there are ranks.
 template <class Io, class Form, bool kHalves, class Team>
 struct Preparation {
   const Mamba3Args& args;
@@ -268,6 +278,7 @@ struct Preparation {
   const Workspace& to;
   PrepareMemory& memory;
   Span row;
+  bool rotates;  ///< makes q and k
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
@@ -288,13 +299,14 @@ struct Preparation {
     static_assert(kOctet == 2 * kAngleVector);
     const int turning = angle_vectors(plan);
     const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
-    team.for_all(kRuns * octets + vectors, [&](int i) {
-      const int still = i - kRuns * turning;
+    const int runs = rotates ? kRuns : 0;
+    team.for_all(runs * octets + vectors, [&](int i) {
+      const int still = i - runs * turning;
       if (still < 0) {
         const Split at = split<kMaxStates / kOctet / 2>(i, turning);
         return rotate<true>(at.of, at.rest);
       }
-      if (i >= kRuns * octets) return store_phases(i - kRuns * octets);
+      if (i >= runs * octets) return store_phases(i - runs * octets);
       const Split at = split<kMaxStates / kOctet / 2>(still, octets - turning);
       rotate<false>(at.of, turning + at.rest);
     });

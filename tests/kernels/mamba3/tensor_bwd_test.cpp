@@ -380,10 +380,12 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
   const auto prepare = std::make_unique<PrepareMemory>();
   for (std::int64_t span = 0; span < heads * plan.spans; ++span)
     if (plan.halves)
-      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in, plan, work, *prepare, Span(plan, span), team}
+      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in,          plan, work, *prepare,
+                                                      Span(plan, span), true, team}
           .run();
     else
-      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in, plan, work, *prepare, Span(plan, span), team}
+      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in,          plan, work, *prepare,
+                                                       Span(plan, span), true, team}
           .run();
   if constexpr (Form::kIsMimo)
     for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet; ++at)
