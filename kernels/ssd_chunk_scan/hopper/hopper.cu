@@ -180,9 +180,8 @@ class HopperHalves : public Halves {
   }
 
   void states(const float* entering, float* leaving, cudaStream_t stream) override {
-    variant_.parts_kernel<<<static_cast<unsigned>(of_states_.plan.blocks), kStateThreads,
-                            static_cast<std::size_t>(variant_.parts_shared_bytes), stream>>>(of_states_);
-    check_cuda(cudaGetLastError());
+    launch_plan(hopper::Begin::after, stream, variant_.parts_kernel, kStateThreads,
+                variant_.parts_shared_bytes, of_states_);
     if (leaving != nullptr) join(entering, nullptr, leaving, stream);
   }
 
@@ -192,8 +191,7 @@ class HopperHalves : public Halves {
     args.ssd.in.initial_states = entering;
     args.ssd.final_states = leaving;
     // What enters was there before the states of parts, which it waits for.
-    hopper::launch_kernel(hopper::Begin::early, stream, variant_.kernel, plan_.blocks, dim3(kThreads),
-                          variant_.shared_bytes, args);
+    launch_plan(hopper::Begin::early, stream, variant_.kernel, kThreads, variant_.shared_bytes, args);
   }
 
  private:

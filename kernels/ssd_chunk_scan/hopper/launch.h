@@ -43,19 +43,36 @@ inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, vo
   return args;
 }
 
+/// The blocks of a plan, in its clusters. Throws DeviceError when they cannot be launched.
+inline void launch_plan(hopper::Begin begin, cudaStream_t stream, void (*kernel)(HopperArgs), int threads,
+                        int shared_bytes, const HopperArgs& args) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {static_cast<unsigned>(args.plan.cluster), 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = begin == hopper::Begin::early ? 1 : 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(args.plan.blocks * args.plan.cluster));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, args));
+}
+
 /// Throws DeviceError when it cannot be launched. `states`: dstate, padded.
 inline void launch(const Variant& variant, const HopperArgs& args, int states, cudaStream_t stream) {
   const Plan& plan = args.plan;
-  const auto blocks = static_cast<unsigned>(plan.blocks * plan.cluster);
-  if (plan.hands_over()) check_cuda(cudaMemsetAsync(args.handed.flags, 0, blocks * sizeof(unsigned), stream));
+  const std::size_t flags = std::size_t(plan.blocks * plan.cluster);
+  if (plan.hands_over()) check_cuda(cudaMemsetAsync(args.handed.flags, 0, flags * sizeof(unsigned), stream));
   if (plan.parts > 1) {
-    const auto bytes = static_cast<std::size_t>(variant.parts_shared_bytes);
-    variant.parts_kernel<<<blocks, kStateThreads, bytes, stream>>>(args);
-    check_cuda(cudaGetLastError());
+    launch_plan(hopper::Begin::after, stream, variant.parts_kernel, kStateThreads, variant.parts_shared_bytes,
+                args);
     launch_join_parts(args.handed, {plan.items, plan.parts, plan.tiles_per_item, kRows * states / 4}, stream);
   }
-  hopper::launch_kernel(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel,
-                        blocks, dim3(kThreads), variant.shared_bytes, args);
+  launch_plan(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel, kThreads,
+              variant.shared_bytes, args);
 }
 
 /// The workspace of packed sequences.
