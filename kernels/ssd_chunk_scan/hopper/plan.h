@@ -158,6 +158,7 @@ struct PlanCycles {
 };
 inline constexpr PlanCycles kCycles = {{2100, 3800}, {800, 1400}, {14000, 26000}};
 inline constexpr PlanCycles kWideCycles = {{3500, 2900}, {1500, 1400}, {26000, 26000}};  ///< of 256 states
+/// Counted. (Measured since, where all multiprocessors are busy: 8300 a chunk.)
 inline constexpr PlanCycles kF32Cycles = {{0, 6000}, {0, 2500}, {0, 26000}};
 inline constexpr double kPartCycles = 400;
 

@@ -13,8 +13,8 @@
 // n = t, and 2t + 1 is n = t + 4. And where k is time, step 2t has place t, and step 2t + 1 place t + 4. x as xᵀ is
 // then what the lane needs of it for xᵀ·Mᵀ, for (w ∘ x)ᵀ·B, and for D·x.
 //
-// What is an operand is rounded to tf32: B and C by the copy (tensor map), x in place, which is undone for D·x, and H
-// in the copy that A's order takes.
+// What is an operand is rounded to tf32: B and C by the copy (tensor map), M and x in registers, and H in the copy
+// that A's order takes.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tma.cuh"
