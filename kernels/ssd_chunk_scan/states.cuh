@@ -122,7 +122,7 @@ struct StatesBlock {
   std::int64_t b, head, group;
   int p_tile, n_tile;
   int p_valid, n_valid;
-  Patch at;
+  PatchOf<T> at;
   const Io* left;
   const Io* gate;
   const Io* right;
@@ -143,7 +143,8 @@ struct StatesBlock {
     n_valid = steps_within(n_tile * kSide<T>, kSide<T>, in.dstate);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     constexpr int kRows = kSide<T> / 16;
-    at = {warp % kRows * 16, warp / kRows * kAtoms * 8, static_cast<int>(threadIdx.x) % 32};
+    static_cast<Patch&>(at) = {warp % kRows * 16, warp / kRows * kAtoms * 8,
+                               static_cast<int>(threadIdx.x) % 32};
     left = static_cast<const Io*>(tensors.left);
     gate = kForward ? nullptr : static_cast<const Io*>(tensors.gate);
     right = static_cast<const Io*>(tensors.right);
@@ -300,9 +301,9 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
 
 /// Bit 4e + i says whether a thread's element (t, s) of a product over a chunk's time has s ≤ t in one
 /// sequence. The chunk has `valid` steps from `start` on.
-template <int kAtoms>
+template <int kAtoms, class At>
 __device__ __forceinline__ unsigned causal_pairs(const SsdInputs& in, std::int64_t b, std::int64_t start,
-                                                 int valid, const Patch& at) {
+                                                 int valid, const At& at) {
   unsigned pairs = 0;
 #pragma unroll
   for (int e = 0; e < kAtoms; ++e)
@@ -320,7 +321,7 @@ __device__ __forceinline__ unsigned causal_pairs(const SsdInputs& in, std::int64
 template <class T, int kAtoms>
 __device__ __forceinline__ void decays_between_steps(Fragments<kAtoms>& L,
                                                      const float (&steps)[kStepRows<T>][kSide<T>],
-                                                     const Patch& at, unsigned pairs) {
+                                                     const PatchOf<T>& at, unsigned pairs) {
   const float decay[2] = {steps[kStepDecay][at.row_of(0)], steps[kStepDecay][at.row_of(2)]};
   float rest[2] = {0.0F, 0.0F};
   if constexpr (kSplitSums<T>) {

@@ -45,6 +45,16 @@ struct Patch {
   __device__ int column_of(int e, int i) const { return column + e * 8 + lane % 4 * 2 + i % 2; }
 };
 
+/// The patch of products of f32 tiles in tf32. A fragment's columns are two fours, 16 or so apart: for a tile whose
+/// rows are k they are then in other banks than one another, and so are their rows where k runs along them.
+struct SplitPatch : Patch {
+  /// Column `j` (0 … 7) of fragment `e`, from the patch's first on.
+  __device__ static int split(int e, int j) { return e / 4 * 32 + j / 4 * 16 + (e % 4 ^ j / 4) * 4 + j % 4; }
+  __device__ int column_of(int e, int i) const { return column + split(e, lane % 4 * 2) + i % 2; }
+};
+template <class T>
+using PatchOf = std::conditional_t<std::is_same_v<T, float>, SplitPatch, Patch>;
+
 template <int kAtoms>
 using Fragments = float[kAtoms][4];
 
@@ -97,33 +107,50 @@ __device__ void multiply(Fragments<kAtoms>& d, const T* a_tile, const T* b_tile,
   }
 }
 
-/// Element of an operand, as tf32.
-template <Major kMajor>
-__device__ std::uint32_t load_tf32(const float* tile, int row, int k) {
-  return round_to_tf32(tile[kMajor == Major::k ? tile_offset<float>(row, k) : tile_offset<float>(k, row)]);
-}
-
 /// The same for f32 tiles, as tf32. (Matrix loads transpose 16-bit elements only.)
 template <Major kA, Major kB, int kAtoms>
-__device__ void multiply(Fragments<kAtoms>& d, const float* a_tile, const float* b_tile, const Patch& at) {
+__device__ void multiply(Fragments<kAtoms>& d, const float* a_tile, const float* b_tile,
+                         const SplitPatch& at) {
+  const auto a_shared = shared_tile(a_tile);
+  const auto b_shared = shared_tile(b_tile);
   const int g = at.lane / 4;
   const int t = at.lane % 4;
+  const auto round = [](std::uint32_t(&r)[4]) {
+#pragma unroll
+    for (std::uint32_t& bits : r) bits = round_to_tf32(bits);
+  };
 #pragma unroll 4
   for (int k = 0; k < kSide<float>; k += 8) {
-    const std::uint32_t a[4] = {
-        load_tf32<kA>(a_tile, at.row + g, k + t), load_tf32<kA>(a_tile, at.row + g + 8, k + t),
-        load_tf32<kA>(a_tile, at.row + g, k + t + 4), load_tf32<kA>(a_tile, at.row + g + 8, k + t + 4)};
+    std::uint32_t a[4];
+    if constexpr (kA == Major::k)
+      load_a(a, a_shared, at.row, k / 4, at.lane);
+    else
 #pragma unroll
-    for (int e = 0; e < kAtoms; ++e)
-      mma_tf32(d[e], a, load_tf32<kB>(b_tile, at.column + e * 8 + g, k + t),
-               load_tf32<kB>(b_tile, at.column + e * 8 + g, k + t + 4));
+      for (int i = 0; i < 4; ++i)
+        a[i] = __float_as_uint(a_tile[tile_offset<float>(k + t + i / 2 * 4, at.row + g + i % 2 * 8)]);
+    round(a);
+#pragma unroll
+    for (int e = 0; e < kAtoms; e += 2) {
+      std::uint32_t b[4];
+      if constexpr (kB == Major::k)
+        load_matrices(b, b_shared.vector_address(at.column + SplitPatch::split(e + at.lane / 16, at.lane % 8),
+                                                 k / 4 + at.lane / 8 % 2));
+      else
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          b[i] = __float_as_uint(
+              b_tile[tile_offset<float>(k + t + i % 2 * 4, at.column + SplitPatch::split(e + i / 2, g))]);
+      round(b);
+      mma_tf32(d[e], a, b[0], b[1]);
+      mma_tf32(d[e + 1], a, b[2], b[3]);
+    }
   }
 }
 
 /// d += unscale·A·B, the operands having been scaled by 1/unscale in all. With the range of f32 they are not:
 /// unscale is 1.
 template <Major kA, Major kB, int kAtoms, class T>
-__device__ void multiply(Fragments<kAtoms>& d, const T* a_tile, const T* b_tile, const Patch& at,
+__device__ void multiply(Fragments<kAtoms>& d, const T* a_tile, const T* b_tile, const PatchOf<T>& at,
                          float unscale) {
   if constexpr (kNarrowRange<T>) {
     // Not d·(1/unscale) first: what d has already may be too large for that.
@@ -179,7 +206,7 @@ __device__ float largest_of_block(float x, float* of_warps) {
 
 /// Fragments, scaled and rounded, to their places in a tile.
 template <int kAtoms, class T>
-__device__ void store_fragments(T* tile, const Fragments<kAtoms>& x, const Patch& at, float scale) {
+__device__ void store_fragments(T* tile, const Fragments<kAtoms>& x, const PatchOf<T>& at, float scale) {
 #pragma unroll
   for (int e = 0; e < kAtoms; ++e)
 #pragma unroll

@@ -12,13 +12,6 @@
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/common/hopper/tma.cuh"
 
-/// Of a kernel: its blocks are in clusters of two. Older GPUs have none; code for them compiles.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define SSMBENCH_IN_PAIRS
-#else
-#define SSMBENCH_IN_PAIRS __cluster_dims__(2)
-#endif
-
 namespace ssmbench::hopper {
 
 /// Waits for all threads of the cluster that have not ended. What they wrote before is seen, barriers too.

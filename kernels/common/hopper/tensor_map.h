@@ -18,11 +18,12 @@ inline constexpr unsigned kTileColumns = 64;  ///< 128 bytes of 16-bit elements
 
 /// A tensor in C order, (sizes[rank − 1], …, sizes[0]), and the tiles in which it is copied.
 struct TiledTensor {
-  const void* data;        ///< aligned to 16 bytes
-  int rank;                ///< 3 or 4
-  std::uint64_t sizes[4];  ///< innermost first; rows of sizes[0] are multiples of 16 bytes
-  unsigned tile[4];        ///< at most 256 each; of swizzled tiles, rows are as long as the swizzle's
-  int element_bytes = 2;   ///< or 4
+  const void* data;              ///< aligned to 16 bytes
+  int rank;                      ///< 3 or 4
+  std::uint64_t sizes[4];        ///< innermost first; rows of sizes[0] are multiples of 16 bytes
+  unsigned tile[4];              ///< at most 256 each; of swizzled tiles, rows are as long as the swizzle's
+  int element_bytes = 2;         ///< or 4
+  bool rounded_to_tf32 = false;  ///< elements are f32, and are rounded as they are copied, to nearest even
   /// Of a part of a larger tensor: elements from one index of dimension i + 1 to the next, multiples of 16
   /// bytes; 0: as many as dimension i spans.
   std::uint64_t pitches[3] = {};
@@ -55,8 +56,10 @@ inline CUtensorMap tensor_map(const TiledTensor& tensor) {
   }
   const cuuint32_t every[]{1, 1, 1, 1};
   CUtensorMap map;
+  const CUtensorMapDataType bits =
+      tensor.element_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)(
-      &map, tensor.element_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16,
+      &map, tensor.rounded_to_tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : bits,
       static_cast<cuuint32_t>(tensor.rank), const_cast<void*>(tensor.data), sizes, strides, tile, every,
       CU_TENSOR_MAP_INTERLEAVE_NONE, tensor.swizzle, tensor.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)

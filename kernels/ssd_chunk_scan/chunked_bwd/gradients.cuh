@@ -146,7 +146,7 @@ struct GradientBlock {
   std::int64_t first_head;  ///< of the slice
   int items;
   int thread, warp;
-  Patch at;
+  PatchOf<T> at;
   unsigned reaches;  ///< causal_pairs
 
   __device__ __forceinline__ GradientBlock(const SsdBwdArgs& all, const ChunkedBwdPlan& cut,
@@ -168,7 +168,7 @@ struct GradientBlock {
     items = heads * plan.headdim_tiles;
     thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
-    at = {warp / kColumns * 16, warp % kColumns * kAtoms * 8, thread % 32};
+    static_cast<Patch&>(at) = {warp / kColumns * 16, warp % kColumns * kAtoms * 8, thread % 32};
     reaches = causal_pairs<kAtoms>(in, b, start, steps_valid, at);
   }
 

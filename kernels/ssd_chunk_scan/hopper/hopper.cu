@@ -39,6 +39,10 @@ PlanSizes sizes_of(const SsdChunkScan& scan) {
   return {scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim, padded_dstate(scan)};
 }
 
+bool is_f32(const Problem& problem) {
+  return problem.dtype() == DType::f32;
+}
+
 /// Tiles of an item where blocks are not in clusters.
 int most_tiles_of_block(const SsdChunkScan& scan) {
   return padded_dstate(scan) <= 128 ? 2 : 1;
@@ -55,15 +59,24 @@ Plan plan_of(const Problem& problem) {
   if (has_packed(sequences))
     return packed_plan_for({sequences.count, scan.seqlen, scan.nheads, scan.groups, scan.headdim},
                            kMultiprocessors, problem.dtype() == DType::f16 ? 1 : most_tiles_of_block(scan));
-  return plan_for(sizes_of(scan), kMultiprocessors);
+  PlanSizes sizes = sizes_of(scan);
+  sizes.f32 = is_f32(problem);
+  return plan_for(sizes, kMultiprocessors);
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const SsdSequences sequences(problem);
-  if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
-  if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
+  if (is_f32(problem)) {
+    if (scan.dstate > 128) return "needs dstate of at most 128 where tensors are f32";
+    if (has_packed(sequences)) return "does not support packed sequences where tensors are f32";
+    if (sequences.state_dtype != DType::f32) return "needs states in f32 where tensors are f32";
+    if (scan.headdim % 4 != 0 || scan.dstate % 4 != 0)
+      return "needs headdim and dstate that are multiples of 4 where tensors are f32: rows of 16-byte "
+             "vectors";
+  } else if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0) {
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
+  }
   constexpr std::int64_t kMost = 2147483647;
   const std::int64_t tiles = ceil_div(scan.headdim, kRows);
   const std::int64_t chunks = ceil_div(scan.seqlen, kSteps) + (sequences.packed ? sequences.count : 0);
@@ -77,6 +90,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
 std::size_t workspace_bytes(const Problem& problem) {
   const Plan plan = plan_of(problem);
   const int states = padded_dstate(SsdChunkScan(problem));
+  if (is_f32(problem)) return tf32_handed_layout_of(plan, states).bytes;
   const SsdSequences sequences(problem);
   return has_packed(sequences) ? PackedLayout(plan, sequences.count, sequences.stops, states).bytes
                                : handed_layout_of(plan, states).bytes;
@@ -118,13 +132,20 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
     return packed_launch(variant, make_packed_args(ssd, sequences, stops, plan, states, workspace),
                          static_cast<int>(sequences.count), stops.states_at, states);
   }
-  const Variant variant = variant_of(problem.dtype(), plan, [&]<class Io, class Tiles>(Io, Tiles) {
-    return variant_for<Io, Tiles::value>(states, gated);
-  });
+  const Variant variant = is_f32(problem)
+                              ? tf32_variant(states)
+                              : variant_of(problem.dtype(), plan, [&]<class Io, class Tiles>(Io, Tiles) {
+                                  return variant_for<Io, Tiles::value>(states, gated);
+                                });
   allow_shared_bytes(variant.kernel, variant.shared_bytes);
   allow_shared_bytes(variant.parts_kernel, variant.parts_shared_bytes);
-  const HopperArgs args = make_args(ssd, plan, states, workspace);
+  const HopperArgs args = is_f32(problem) ? make_tf32_args(ssd, plan, states, workspace)
+                                          : make_args(ssd, plan, states, workspace);
   return [=](void* stream) { launch(variant, args, states, static_cast<cudaStream_t>(stream)); };
+}
+
+Arithmetic arithmetic(DType io) {
+  return {.math = io == DType::f32 ? Math::tf32 : io == DType::f16 ? Math::f16 : Math::bf16};
 }
 
 const Registration registration{
@@ -133,7 +154,7 @@ const Registration registration{
      .device = DeviceKind::cuda,
      .summary =
          "chunks as products by wgmma, fed by TMA, in warps of different roles; for compute capability 9.0",
-     .arithmetic = [](DType io) { return Arithmetic{.math = io == DType::f16 ? Math::f16 : Math::bf16}; },
+     .arithmetic = arithmetic,
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
      .bind = bind}};
@@ -182,9 +203,8 @@ class HopperHalves : public Halves {
   }
 
   void states(const float* entering, float* leaving, cudaStream_t stream) override {
-    variant_.parts_kernel<<<static_cast<unsigned>(of_states_.plan.blocks), kStateThreads,
-                            static_cast<std::size_t>(variant_.parts_shared_bytes), stream>>>(of_states_);
-    check_cuda(cudaGetLastError());
+    launch_plan(hopper::Begin::after, stream, variant_.parts_kernel, variant_.parts_threads,
+                variant_.parts_shared_bytes, of_states_);
     if (leaving != nullptr) join(entering, nullptr, leaving, stream);
   }
 
@@ -194,8 +214,7 @@ class HopperHalves : public Halves {
     args.ssd.in.initial_states = entering;
     args.ssd.final_states = leaving;
     // What enters was there before the states of parts, which it waits for.
-    hopper::launch_kernel(hopper::Begin::early, stream, variant_.kernel, plan_.blocks, dim3(kThreads),
-                          variant_.shared_bytes, args);
+    launch_plan(hopper::Begin::early, stream, variant_.kernel, variant_.threads, variant_.shared_bytes, args);
   }
 
  private:
@@ -229,7 +248,7 @@ class HopperHalves : public Halves {
 }  // namespace
 
 bool has_halves(const Problem& problem) {
-  return !unsupported(problem) && !SsdSequences(problem).packed &&
+  return !is_f32(problem) && !unsupported(problem) && !SsdSequences(problem).packed &&
          SsdChunkScan(problem).seqlen > kSteps * (kLeastParts - 1);
 }
 

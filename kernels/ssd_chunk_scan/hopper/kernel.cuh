@@ -117,19 +117,9 @@ __device__ __forceinline__ void run_role(const typename T::Args& args) {
   end_block<T>();
 }
 
+/// In clusters where T has them: that is an attribute of the launch.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant__ typename T::Args args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  run_role<T>(args);
-#else
-  __trap();
-#endif
-}
-
-/// The same in clusters of two blocks.
-template <class T>
-__global__ void SSMBENCH_IN_PAIRS __launch_bounds__(kThreads, 1)
-    ssd_pairs_kernel(const __grid_constant__ typename T::Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_role<T>(args);
 #else
@@ -165,16 +155,6 @@ __device__ __forceinline__ void run_parts_role(const HopperArgs& args) {
 template <class T>
 __global__ void __launch_bounds__(kStateThreads, 1)
     ssd_parts_kernel(const __grid_constant__ HopperArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  run_parts_role<T>(args);
-#else
-  __trap();
-#endif
-}
-/// The same in clusters of two blocks.
-template <class T>
-__global__ void SSMBENCH_IN_PAIRS __launch_bounds__(kStateThreads, 1)
-    ssd_parts_pairs_kernel(const __grid_constant__ HopperArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_parts_role<T>(args);
 #else

@@ -25,6 +25,37 @@ inline CUtensorMap map_steps(const SsdInputs& in, const void* data, std::int64_t
                              .tile = {hopper::kTileColumns, 1, steps, 1}});
 }
 
+/// The same of f32 elements, in tiles of 64 steps.
+inline CUtensorMap map_f32_steps(const SsdInputs& in, const void* data, std::int64_t columns,
+                                 std::int64_t rows, bool rounded_to_tf32 = false) {
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return hopper::tensor_map({.data = data,
+                             .rank = 4,
+                             .sizes = {size(columns), size(rows), size(in.seqlen), size(in.batch)},
+                             .tile = {hopper::kTileColumns / 2, 1, kSteps, 1},
+                             .element_bytes = 4,
+                             .rounded_to_tf32 = rounded_to_tf32});
+}
+
+/// Of f32 tensors: a block's heads hand on states each by itself. Throws DeviceError when a tensor cannot be
+/// mapped.
+constexpr HandedLayout tf32_handed_layout_of(const Plan& plan, int states) {
+  return handed_layout(plan.states_cross() ? plan.blocks * plan.tiles_per_item : 0, 1, kRows * states);
+}
+inline HopperArgs make_tf32_args(const SsdArgs& ssd, const Plan& plan, int states, void* workspace) {
+  const SsdInputs& in = ssd.in;
+  HopperArgs args{};
+  args.x = map_f32_steps(in, in.x, in.headdim, in.nheads);
+  args.B = map_f32_steps(in, in.B, in.dstate, in.groups, true);
+  args.C = map_f32_steps(in, in.C, in.dstate, in.groups, true);
+  if (in.z != nullptr) args.z = map_f32_steps(in, in.z, in.headdim, in.nheads);
+  args.out = map_f32_steps(in, ssd.out, in.headdim, in.nheads);
+  args.ssd = ssd;
+  args.plan = plan;
+  args.handed = handed_states(tf32_handed_layout_of(plan, states), workspace);
+  return args;
+}
+
 /// Throws DeviceError when a tensor cannot be mapped.
 inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, void* workspace) {
   const SsdInputs& in = ssd.in;
@@ -43,19 +74,36 @@ inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, vo
   return args;
 }
 
+/// The blocks of a plan, in its clusters. Throws DeviceError when they cannot be launched.
+inline void launch_plan(hopper::Begin begin, cudaStream_t stream, void (*kernel)(HopperArgs), int threads,
+                        int shared_bytes, const HopperArgs& args) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {static_cast<unsigned>(args.plan.cluster), 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = begin == hopper::Begin::early ? 1 : 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(args.plan.blocks * args.plan.cluster));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, args));
+}
+
 /// Throws DeviceError when it cannot be launched. `states`: dstate, padded.
 inline void launch(const Variant& variant, const HopperArgs& args, int states, cudaStream_t stream) {
   const Plan& plan = args.plan;
-  const auto blocks = static_cast<unsigned>(plan.blocks * plan.cluster);
-  if (plan.hands_over()) check_cuda(cudaMemsetAsync(args.handed.flags, 0, blocks * sizeof(unsigned), stream));
+  const std::size_t flags = std::size_t(plan.blocks * plan.cluster * variant.state_groups);
+  if (plan.hands_over()) check_cuda(cudaMemsetAsync(args.handed.flags, 0, flags * sizeof(unsigned), stream));
   if (plan.parts > 1) {
-    const auto bytes = static_cast<std::size_t>(variant.parts_shared_bytes);
-    variant.parts_kernel<<<blocks, kStateThreads, bytes, stream>>>(args);
-    check_cuda(cudaGetLastError());
+    launch_plan(hopper::Begin::after, stream, variant.parts_kernel, variant.parts_threads,
+                variant.parts_shared_bytes, args);
     launch_join_parts(args.handed, {plan.items, plan.parts, plan.tiles_per_item, kRows * states / 4}, stream);
   }
-  hopper::launch_kernel(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel,
-                        blocks, dim3(kThreads), variant.shared_bytes, args);
+  launch_plan(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel,
+              variant.threads, variant.shared_bytes, args);
 }
 
 /// The workspace of packed sequences.

@@ -125,6 +125,7 @@ struct Plan {
 struct PlanSizes {
   std::int64_t batch, seqlen, nheads, groups, headdim;
   int states = 128;  ///< dstate, padded
+  bool f32 = false;  ///< tensors are: then all items have two tiles
 };
 
 /// `parts` is 1 where there are more items than multiprocessors, and at most the number of chunks.
@@ -157,11 +158,13 @@ struct PlanCycles {
 };
 inline constexpr PlanCycles kCycles = {{2100, 3800}, {800, 1400}, {14000, 26000}};
 inline constexpr PlanCycles kWideCycles = {{3500, 2900}, {1500, 1400}, {26000, 26000}};  ///< of 256 states
+/// Counted. (Measured since, where all multiprocessors are busy: 8300 a chunk.)
+inline constexpr PlanCycles kF32Cycles = {{0, 6000}, {0, 2500}, {0, 26000}};
 inline constexpr double kPartCycles = 400;
 
 /// Cycles that a plan of these sizes takes.
 constexpr double plan_cycles(const PlanSizes& of, const Plan& plan) {
-  const PlanCycles& cycles = of.states > 128 ? kWideCycles : kCycles;
+  const PlanCycles& cycles = of.f32 ? kF32Cycles : of.states > 128 ? kWideCycles : kCycles;
   const int tiles = plan.tiles_per_item - 1;
   if (plan.parts == 1) return cycles.chunk[tiles] * plan.chunks.value * plan.items / plan.blocks;
   const double chunks = plan.share + (plan.rest > 0 ? 1 : 0);
@@ -188,9 +191,9 @@ constexpr Plan with_block_an_item(Plan plan) {
 /// Two tiles share loads and the state warpgroup; one tile makes twice the items, and parts make more of few.
 /// Follows from the shape and the number of multiprocessors alone, so that results are the same on every GPU.
 constexpr Plan plan_for(const PlanSizes& of, int multiprocessors, int most_tiles = 2) {
-  if (of.nheads == of.groups && of.headdim <= kRows) most_tiles = 1;  // a group has no more
+  if (of.nheads == of.groups && of.headdim <= kRows && !of.f32) most_tiles = 1;  // a group has no more
   Plan best = plan_with(of, multiprocessors, most_tiles, 1);
-  for (int tiles = most_tiles; tiles >= 1; --tiles) {
+  for (int tiles = most_tiles; tiles >= (of.f32 ? 2 : 1); --tiles) {
     const Plan whole = plan_with(of, multiprocessors, tiles, 1);
     const int most = std::min(multiprocessors / (whole.cluster * whole.items), whole.chunks.value);
     for (int parts = 1; parts <= std::max(most, 1); ++parts) {

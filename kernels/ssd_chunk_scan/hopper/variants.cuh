@@ -7,16 +7,12 @@ namespace ssmbench::ssd_hopper {
 
 template <class Io, int kTiles, int kStates, bool kGated>
 Variant variant_of() {
-  if constexpr (kTiles == 2 && kStates == 256) {
-    using Outputs = PairTraits<Io, Pass::outputs, kStates, kGated>;
-    using States = PairTraits<Io, Pass::states, kStates, false>;
-    return {ssd_pairs_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_pairs_kernel<States>,
-            States::Layout::kBytes};
-  } else {
-    using Outputs = Traits<Io, Pass::outputs, kTiles, kStates, kGated>;
-    using States = Traits<Io, Pass::states, kTiles, kStates, false>;
-    return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_kernel<States>, States::Layout::kBytes};
-  }
+  constexpr bool kPairs = kTiles == 2 && kStates == 256;
+  using Outputs = std::conditional_t<kPairs, PairTraits<Io, Pass::outputs, kStates, kGated>,
+                                     Traits<Io, Pass::outputs, kTiles, kStates, kGated>>;
+  using States = std::conditional_t<kPairs, PairTraits<Io, Pass::states, kStates, false>,
+                                    Traits<Io, Pass::states, kTiles, kStates, false>>;
+  return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_kernel<States>, States::Layout::kBytes};
 }
 
 template <class Io, int kTiles>

@@ -4,12 +4,15 @@
 
 namespace ssmbench::ssd_hopper {
 
-/// The kernels, and the dynamic shared memory of their blocks.
+/// The kernels, and the threads and dynamic shared memory of their blocks.
 struct Variant {
   void (*kernel)(HopperArgs);
   int shared_bytes;
   void (*parts_kernel)(HopperArgs);  ///< the pass of states before it, where items are in parts
   int parts_shared_bytes;
+  int threads = kThreads;
+  int parts_threads = kStateThreads;
+  int state_groups = 1;  ///< warpgroups of a block that hand on states, with a flag each
 };
 
 /// The kernel of packed sequences.
@@ -23,6 +26,8 @@ struct PackedVariant {
 /// Compiled in files of their own, since each takes its time.
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);
+/// Of f32 tensors, items of two row tiles, for a padded dstate of 64 or 128.
+Variant tf32_variant(int states);
 template <class Io, int kTiles>
 PackedVariant packed_variant_for(int states, bool gated);
 

@@ -86,6 +86,20 @@ std::vector<Problem> part_problems() {
   return all;
 }
 
+std::vector<Problem> in_f32(std::vector<Problem> problems) {
+  for (Problem& problem : problems) problem = problem.with({{"dtype", "f32"}});
+  return problems;
+}
+/// Sizes that are multiples of 4 only, which f32 allows.
+std::vector<Problem> fours() {
+  std::vector<Problem> all;
+  for (const std::int64_t headdim : {4, 60, 68})
+    for (const std::int64_t dstate : {4, 60, 68, 124})
+      all.push_back(
+          problem_of({{"headdim", size(headdim)}, {"dstate", size(dstate)}, {"z", true}, {"D", "headdim"}}));
+  return all;
+}
+
 /// The same with more than 128 states, which have kernels of their own: 136, 192 and 256 in turn.
 std::vector<Problem> wide(std::vector<Problem> problems) {
   std::int64_t turn = 0;
@@ -348,6 +362,18 @@ TEST_CASE("cuda-hopper agrees with the reference in f16", "[gpu][ssd_fwd][ssd_ho
   check_all(in_f16(option_problems(problem_of)), "mamba");
 }
 
+TEST_CASE("cuda-hopper agrees with the reference in f32", "[gpu][ssd_fwd][ssd_hopper][ssd_tf32]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(in_f32(length_problems()), distribution);
+  check_all(in_f32(size_problems()), "mamba");
+  check_all(in_f32(fours()), "large_A");
+  check_all(in_f32(part_problems()), "mamba");
+  check_all(in_f32(part_problems()), "slow_decay");
+  check_all(in_f32(plan_problems()), "mamba");
+  check_all(in_f32(option_problems(problem_of)), "mamba");
+  check_all(in_f32(of_every_kernel(problem_of)), "trained");
+}
+
 TEST_CASE("cuda-hopper agrees with the reference for more than 128 states",
           "[gpu][ssd_fwd][ssd_hopper][ssd_wide]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
@@ -393,7 +419,13 @@ TEST_CASE("cuda-hopper says what it does not take") {
   const auto reason = [](Axes axes) {
     return find_implementation("ssd_chunk_scan_fwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
   };
-  CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
+  CHECK_FALSE(reason({{"dtype", "f32"}, {"headdim", size(60)}}));
+  CHECK(reason({{"dtype", "f32"}, {"dstate", size(132)}}) ==
+        "needs dstate of at most 128 where tensors are f32");
+  CHECK(reason({{"dtype", "f32"}, {"headdim", size(62)}}) ==
+        "needs headdim and dstate that are multiples of 4 where tensors are f32: rows of 16-byte vectors");
+  CHECK(reason({{"dtype", "f32"}, {"cu_seqlens", true}, {"batch", size(1)}, {"sequences", size(3)}}) ==
+        "does not support packed sequences where tensors are f32");
   CHECK(reason({{"headdim", size(60)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
   CHECK(reason({{"dstate", size(132)}}) ==

@@ -22,7 +22,13 @@ std::vector<Plan> plans() {
             for (const int tiles : {1, 2})
               for (const int states : {128, 256}) {
                 const PlanSizes sizes{batch, seqlen, nheads, groups, headdim, states};
-                if (tiles == 2) all.push_back(plan_for(sizes, multiprocessors));
+                if (tiles == 2) {
+                  all.push_back(plan_for(sizes, multiprocessors));
+                  PlanSizes f32 = sizes;
+                  f32.states = 128;
+                  f32.f32 = true;
+                  all.push_back(plan_for(f32, multiprocessors));
+                }
                 const Plan whole = plan_with(sizes, multiprocessors, tiles, 1);
                 all.push_back(whole);
                 const int most = multiprocessors / (whole.cluster * whole.items);
@@ -132,6 +138,15 @@ TEST_CASE("hopper: two tiles of 256 states are in a cluster of two blocks") {
   CHECK(plan_for({1, 4096, 1, 1, 64, 256}, 132).cluster == 1);
   CHECK(plan_for({1, 4096, 1, 1, 64, 128}, 132).cluster == 1);
   CHECK(plan_for({8, 4096, 32, 1, 64, 128}, 132).cluster == 1);
+}
+
+TEST_CASE("hopper: items of f32 tensors have two tiles") {
+  for (const std::int64_t nheads : {1, 24, 32})
+    for (const std::int64_t batch : {1, 8}) {
+      const Plan plan = plan_for({batch, 4096, nheads, 1, 64, 128, true}, 132);
+      CHECK((plan.tiles_per_item == 2 && plan.cluster == 1 && plan.blocks <= 132));
+    }
+  CHECK(plan_for({1, 4096, 8, 8, 64, 128, true}, 132).tiles_per_item == 2);
 }
 
 TEST_CASE("hopper: one tile an item where two would leave multiprocessors idle") {
