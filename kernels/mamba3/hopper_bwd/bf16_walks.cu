@@ -46,7 +46,7 @@ Launch rank_walks(const Mamba3BwdArgs& args, const SsdBwdArgs& of_heads, const P
       .bwd = args,
       .plan = plan,
       .work = work,
-      .first_state = in.initial_states,
+      .first_state = in.initial_floats(),
       .first_dstate = of_heads.dfinal_states,
       .last_dstate = of_heads.dinitial_states,
       .handed = handed_states(ssd::walk_handed_layout(heads, parts, kSteps * plan.dstate_tiles), handed),
