@@ -48,9 +48,11 @@ Launch with_options(const ConvInputs1d& in, bool by_vectors, const Call& call) {
     if (by_vectors && !packed)
       return in.silu ? with.template operator()<4, Is::yes, Is::no, Is::yes>()
                      : with.template operator()<4, Is::yes, Is::no, Is::no>();
-    if (!packed) return with.template operator()<4, Is::no, Is::no, Is::looked_at>();
-    if (by_vectors && in.silu) return with.template operator()<4, Is::yes, Is::yes, Is::yes>();
-    return with.template operator()<4, Is::looked_at, Is::yes, Is::looked_at>();
+    if (by_vectors)
+      return in.silu ? with.template operator()<4, Is::yes, Is::yes, Is::yes>()
+                     : with.template operator()<4, Is::yes, Is::yes, Is::no>();
+    return packed ? with.template operator()<4, Is::no, Is::yes, Is::looked_at>()
+                  : with.template operator()<4, Is::no, Is::no, Is::looked_at>();
   }
   if (by_vectors && !packed) return with.template operator()<8, Is::yes, Is::no, Is::looked_at>();
   return with.template operator()<8, Is::looked_at, Is::looked_at, Is::looked_at>();
