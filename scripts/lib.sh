@@ -111,6 +111,10 @@ parallel_jobs() {
   printf '%d\n' $((jobs > 0 ? jobs : 1))
 }
 
+# run_ctest ARGUMENT...: as many tests at a time as there are compilers. Each has a thread a core, so that threads outnumber
+# cores: those that wait leave theirs to others, and do not spin.
+run_ctest() { OMP_WAIT_POLICY=passive ctest --parallel "$(parallel_jobs)" "$@"; }
+
 # What the configuration in the build folder depends on, beyond what CMake itself watches. A toolkit installed
 # or upgraded later is one such thing, another GPU the next: CMake looks for them only once.
 configuration_key() {

@@ -124,11 +124,11 @@ struct ChannelGradients {
     unpack(packed_x, x);
     unpack(packed_dout, g);
     const int number = run.number(t);
-    if (Choice::silu(args.in)) {
+    if constexpr (Choice::kIsActivated != Is::no) {  // looked at: a select, a branch here takes longer
       float s[kChannels];
       convolve<Choice>(filter, window, x, number, s);
 #pragma unroll
-      for (int c = 0; c < kChannels; ++c) g[c] *= fast_silu_slope(s[c]).slope;
+      for (int c = 0; c < kChannels; ++c) g[c] *= Choice::silu(args.in) ? fast_silu_slope(s[c]).slope : 1.0F;
     }
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)

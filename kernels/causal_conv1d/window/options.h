@@ -36,7 +36,8 @@ struct Options {
 #endif
 };
 
-/// Calls `call` with the taps that a kernel is compiled for, and its options.
+/// Calls `call` with the taps that a kernel is compiled for, which are reach_of(in.width) as plans and
+/// workspaces have it, and its options.
 template <class Call>
 Launch with_options(const ConvInputs1d& in, bool by_vectors, const Call& call) {
   const auto with = [&]<int kReach, Is kVectors, Is kPacked, Is kSilu>() {
@@ -50,10 +51,10 @@ Launch with_options(const ConvInputs1d& in, bool by_vectors, const Call& call) {
     if (by_vectors)
       return in.silu ? with.template operator()<4, Is::yes, Is::yes, Is::yes>()
                      : with.template operator()<4, Is::yes, Is::yes, Is::no>();
-    if (!packed) return with.template operator()<4, Is::no, Is::no, Is::looked_at>();
-  } else if (by_vectors && !packed) {
-    return with.template operator()<8, Is::yes, Is::no, Is::looked_at>();
+    return packed ? with.template operator()<4, Is::no, Is::yes, Is::looked_at>()
+                  : with.template operator()<4, Is::no, Is::no, Is::looked_at>();
   }
+  if (by_vectors && !packed) return with.template operator()<8, Is::yes, Is::no, Is::looked_at>();
   return with.template operator()<8, Is::looked_at, Is::looked_at, Is::looked_at>();
 }
 

@@ -389,11 +389,13 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
           return along_time ? scan_kernel<Io, family, Map, true, kPass>
                             : scan_kernel<Io, family, Map, false, kPass>;
         };
-        if constexpr (can_be_cut({states, lanes, slices})) {
+        constexpr bool kCanBeCut = can_be_cut({states, lanes, slices});
+        if constexpr (kCanBeCut) {
           if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
           if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
         }
-        return of(std::integral_constant<Pass, Pass::outputs>());
+        constexpr Pass kUncut = kCanBeCut && family != Family::zoh ? Pass::segments : Pass::outputs;
+        return of(std::integral_constant<Pass, kUncut>());
       });
   });
 }

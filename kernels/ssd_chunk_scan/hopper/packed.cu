@@ -89,8 +89,7 @@ __device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
   };
   const int least = static_cast<int>(ceil_div(all.all * of.items, to.plan.blocks));
   FirstThatFits search{max(least, 1), all.longest};
-  while (!search.is_found())
-    search.narrow(add(parts_of(search.tried())).all * of.items <= to.plan.blocks);
+  while (!search.is_found()) search.narrow(add(parts_of(search.tried())).all * of.items <= to.plan.blocks);
   const int chunks_of_part = search.most;
   const int parts = add(parts_of(chunks_of_part)).all;
   if (chunks > 0)
