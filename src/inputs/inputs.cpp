@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -39,9 +41,48 @@ void store(std::span<const double> values, void* data, std::int64_t offset, std:
   }
 }
 
-/// Rounds `values` to the view's dtype and writes them from element `offset`, `stride` elements apart.
+constexpr std::uint32_t kBitsOfSign = 0x80000000U;
+/// As bits of floats: 2^-14, the least normal number of f16, 2^16, and what the exponents differ by.
+constexpr std::uint32_t kLeastOfF16 = 0x38800000U, kBeyondF16 = 0x47800000U, kF16Rebias = 0x38000000U;
+
+/// Rounds to bf16, as the bits of floats. False where not all of them are numbers of f16 too.
+bool round_to_shared(std::span<const double> values, std::uint32_t* bits) {
+  std::uint32_t outside = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto exact = std::bit_cast<std::uint32_t>(static_cast<float>(values[i]));
+    const std::uint32_t rounded = (exact + 0x7FFFU + (exact >> 16U & 1U)) & 0xFFFF0000U;
+    const std::uint32_t above_least = (rounded & ~kBitsOfSign) - kLeastOfF16;  // wraps for what is under it
+    outside |= above_least >= kBeyondF16 - kLeastOfF16 ? 1U : 0U;
+    bits[i] = rounded;
+  }
+  return outside == 0;
+}
+
+/// store_rounded() of values that dtypes share, in loops without branches or calls: most blocks of neighbours.
+/// False: not one of these.
+bool store_shared_row(std::span<const double> values, const TensorView& view, std::int64_t offset) {
+  if (view.dtype != DType::f16 && view.dtype != DType::bf16 && view.dtype != DType::f32) return false;
+  std::array<std::uint32_t, kSegment> bits;
+  if (!round_to_shared(values, bits.data())) return false;
+  if (view.dtype == DType::f32) {
+    std::memcpy(static_cast<float*>(view.data) + offset, bits.data(), values.size_bytes() / 2);
+    return true;
+  }
+  std::uint16_t* out = static_cast<std::uint16_t*>(view.data) + offset;
+  if (view.dtype == DType::bf16)
+    for (std::size_t i = 0; i < values.size(); ++i) out[i] = static_cast<std::uint16_t>(bits[i] >> 16U);
+  else
+    for (std::size_t i = 0; i < values.size(); ++i)
+      out[i] = static_cast<std::uint16_t>((bits[i] & kBitsOfSign) >> 16U |
+                                          ((bits[i] & ~kBitsOfSign) - kF16Rebias) >> 13U);
+  return true;
+}
+
+/// Rounds `values`, kSegment at most, to the view's dtype and writes them from element `offset`, `stride`
+/// elements apart.
 void store_rounded(std::span<const double> values, bool shared, const TensorView& view, std::int64_t offset,
                    std::int64_t stride) {
+  if (shared && stride == 1 && store_shared_row(values, view, offset)) return;
   switch (view.dtype) {
     case DType::f16:
       if (shared)

@@ -175,9 +175,9 @@ void Slot::end(Clock::duration grace, bool is_blamed, std::optional<Explanation>
 void Slot::conclude(const WorkerHandle::Ending& ending) {
   worker_.reset();
   is_ending_ = false;
-  is_waiting_ = false;
   books_.listener().in_slot(number_);
   if (is_blamed_) blame(blamed_for_.value_or(ending.how));
+  is_waiting_ = false;
   place_of_.reset();
   if (!ending.is_gone && !place_.name.empty())
     out_of_service_ = ending.how.reason;  // it may still use the GPU
@@ -191,7 +191,7 @@ void Slot::conclude(const WorkerHandle::Ending& ending) {
 void Slot::blame(const Explanation& death) {
   if (place_of_) {
     const PlannedCase& planned = *books_.plan().job(place_of_->job).first;
-    if (place_of_->stage == Stage::run)
+    if (place_of_->stage == Stage::run || is_waiting_)  // who waits for its turn makes no reference
       books_.fail(place_of_->job, death);
     else if (!has_finished_some_)
       books_.fail_case(planned, of_preparation(death, place_of_->stage));

@@ -42,6 +42,7 @@ RunnerOptions options() {
 struct Script {
   const Plan& plan;
   RunnerOptions how = options();
+  bool they_die_waiting = false;                     ///< for others, with inputs and reference of a case
   std::vector<std::vector<std::size_t>> given = {};  ///< to any, in order
   std::size_t at_work = 0, most_at_work = 0;
 };
@@ -69,6 +70,12 @@ class FakeWorker : public WorkerHandle {
     for (std::size_t job = 0; job < jobs->size(); ++job)
       if ((*jobs)[job]) given.push_back(job);
     if (dies_) return;
+    if (script_.they_die_waiting) {
+      lines_.push_back(
+          to_line({.kind = Message::Kind::starting, .job = given.front(), .stage = Stage::reference}));
+      lines_.push_back(to_line({.kind = Message::Kind::waiting}));
+      return;
+    }
     script_.most_at_work = std::max(script_.most_at_work, ++script_.at_work);
     for (const std::size_t job : given) {
       const auto& [planned, the_job] = script_.plan.job(job);
@@ -83,13 +90,13 @@ class FakeWorker : public WorkerHandle {
   }
   void no_more_orders() override {}
   Event next_line(std::string& line) override {
-    if (dies_) return Event::closed;
+    if (dies_ || (script_.they_die_waiting && lines_.empty())) return Event::closed;
     if (lines_.empty() || ++asked_ < (is_waiting_ ? wait_ : patience_)) return Event::nothing;
     asked_ = 0;
     line = lines_.front();
     is_waiting_ = line == "waiting";
     lines_.pop_front();
-    if (lines_.empty()) --script_.at_work;
+    if (lines_.empty() && script_.at_work > 0) --script_.at_work;
     return Event::line;
   }
   void watch(std::vector<pollfd>& /*descriptors*/) const override {}
@@ -196,6 +203,18 @@ TEST_CASE("without a slot that works all jobs are errors that say why") {
   for (const auto& result : results) {
     CHECK(result.cause == Cause::worker);
     CHECK(result.reason == "worker processes end before the first case: gone");
+  }
+}
+
+TEST_CASE("a worker that dies while it waits for others costs its job, and no reference is blamed") {
+  const Plan plan = plan_of({5, 6});
+  Script script{plan};
+  script.they_die_waiting = true;
+  const auto results = run(script, {place(script, "cpu:0")});
+  REQUIRE(results.size() == 2);
+  for (const auto& result : results) {
+    CHECK(result.cause == Cause::crash);
+    CHECK(result.reason == "gone");
   }
 }
 

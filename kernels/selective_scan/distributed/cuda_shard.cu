@@ -10,10 +10,10 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "kernels/common/activations.h"
 #include "kernels/common/discretize.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/launch.cuh"
-#include "kernels/common/scalar_math.h"
 #include "kernels/distributed/device_scan.h"
 #include "kernels/distributed/passing_registrations.h"
 #include "kernels/distributed/state_passing.h"
@@ -44,19 +44,29 @@ __device__ float step_of(const ScanArgs& args, std::int64_t row, std::int64_t t)
   float step = to_float(static_cast<const Io*>(
       args.delta)[row / args.dim * args.sequence.batch + d * args.sequence.dim + t * args.sequence.time]);
   if (args.delta_bias != nullptr) step += args.delta_bias[d];
-  return args.delta_softplus ? softplus(step) : step;
+  return args.delta_softplus ? fast_softplus(step) : step;
 }
 
 /// ΣΔ of each row, as two floats.
-template <class Io>
+template <class Io, class State>
 struct StepSums {
   using Value = double;
+  static constexpr bool kMayBeEnough = true;
   ScanArgs args;
   float* summary;
 
   __device__ static double identity() { return 0; }
   __device__ static double join(double a, double b) { return a + b; }
   __device__ double term(std::int64_t row, std::int64_t t) const { return step_of<Io>(args, row, t); }
+  /// Whether the row's decays have made 0 in f32 of any state. Steps that follow are not negative.
+  __device__ bool is_enough(std::int64_t row, double sum) const {
+    constexpr double kNothingIsLeft = -200;  // the largest float times e^-193 is under half of the smallest
+    if (!args.delta_softplus || sum <= 0) return false;
+    const auto* A = reinterpret_cast<const State*>(args.A) + row % args.dim * args.dstate;
+    float slowest = real_part(A[0]);
+    for (std::int64_t n = 1; n < args.dstate; ++n) slowest = fmaxf(slowest, real_part(A[n]));
+    return sum * slowest < kNothingIsLeft;
+  }
   __device__ void store(std::int64_t row, double total) const {
     summary[2 * row] = static_cast<float>(total);
     summary[2 * row + 1] = static_cast<float>(total - summary[2 * row]);
@@ -67,6 +77,7 @@ struct StepSums {
 template <class Io, class State>
 struct DecayProducts {
   using Value = Wide<State>;
+  static constexpr bool kMayBeEnough = false;
   ScanArgs args;
   MethodParameters method;
   State* summary;
@@ -156,7 +167,7 @@ class PassedShard : public DeviceScan {
                                                 reinterpret_cast<State*>(summary)};
         fold_time(products, slices_of(shape_), reinterpret_cast<Wide<State>*>(partial_), cuda);
       } else {
-        const StepSums<Io> sums{args_, summary};
+        const StepSums<Io, State> sums{args_, summary};
         auto* const partial = reinterpret_cast<double*>(partial_);
         if (args_.sequence.time == 1)
           fold_time_along(sums, slices_of(shape_), partial, cuda);

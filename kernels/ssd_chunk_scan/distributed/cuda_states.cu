@@ -25,6 +25,7 @@ constexpr int kThreads = 256;
 template <class Io>
 struct StepSums {
   using Value = double;
+  static constexpr bool kMayBeEnough = false;
   SsdInputs in;
   float* summary;
 
