@@ -1,7 +1,5 @@
 #include "kernels/common/f32_copies.h"
 
-#include <utility>
-
 #include "base/logic_error.h"
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
@@ -62,12 +60,13 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
 template <class From, class To>
 Launch launch_copies(const Copies& copies) {
   const std::int64_t blocks = ceil_div(copies.most_elements, std::int64_t{4} * kThreads);
+  if (copies.count == 0) return [](void*) {};
   return launch_of(copy_kernel<From, To>, blocks < kMostBlocks ? blocks : kMostBlocks, dim3(kThreads), 0,
                    copies);
 }
 
-Problem in_f32(const Problem& problem) {
-  return problem.with({{problem.find_axis(AxisRole::dtype)->name, std::string("f32")}});
+Problem in_f32(const Problem& problem, const std::string& dtype) {
+  return problem.with({{dtype, std::string("f32")}});
 }
 
 /// Calls call(tensor, the same of the problem in f32) for each tensor that has a copy.
@@ -87,24 +86,27 @@ std::size_t copied_bytes(const Problem& problem, const Problem& f32) {
   return layout.bytes();
 }
 
-Launch bind(const Implementation& of_f32, const Problem& problem, const TensorSet& tensors, void* workspace) {
+Launch bind(const Implementation& of_f32, const Problem& problem, const Problem& f32,
+            const TensorSet& tensors, void* workspace) {
   check_contract(problem, tensors);
-  const Problem f32 = in_f32(problem);
   auto* const memory = static_cast<char*>(workspace);
   WorkspaceLayout layout;
   TensorSet copies;
   Copies before{}, after{};
+  DType dtype = DType::f32;
   for (const auto& [name, view] : tensors.all()) copies.add(name, view);
   for_copies(problem, f32, [&](const TensorSpec& spec, const TensorSpec& copied) {
     const std::int64_t elements = element_count(copied.shape);
     void* const copy = memory + layout.take(elements, sizeof(float));
     void* const data = tensors.at(spec.name).data;
     copies.add(spec.name, TensorView(copy, copied));
+    dtype = spec.dtype;
     if (spec.role == Role::input)
       before.add(data, copy, elements);
     else
       after.add(copy, data, elements);
   });
+  if (dtype == DType::f32) return of_f32.bind(problem, tensors, workspace);
   const Launch compute = of_f32.bind(f32, copies, memory + layout.bytes());
   const auto launch = [&]<class Io>(std::type_identity<Io>) -> Launch {
     return
@@ -114,8 +116,8 @@ Launch bind(const Implementation& of_f32, const Problem& problem, const TensorSe
           store(stream);
         };
   };
-  return problem.dtype() == DType::f16 ? launch(std::type_identity<__half>())
-                                       : launch(std::type_identity<__nv_bfloat16>());
+  return dtype == DType::f16 ? launch(std::type_identity<__half>())
+                             : launch(std::type_identity<__nv_bfloat16>());
 }
 
 }  // namespace
@@ -123,18 +125,17 @@ Launch bind(const Implementation& of_f32, const Problem& problem, const TensorSe
 
 namespace ssmbench {
 
-Implementation with_f32_copies(Implementation of_f32) {
+Implementation with_f32_copies(Implementation of_f32, const std::string& dtype) {
   Implementation all = of_f32;
-  all.unsupported = [of_f32](const Problem& problem) {
-    return of_f32.unsupported(f32_copies::in_f32(problem));
+  all.unsupported = [=](const Problem& problem) {
+    return of_f32.unsupported(f32_copies::in_f32(problem, dtype));
   };
-  all.workspace_bytes = [of_f32](const Problem& problem) {
-    const Problem f32 = f32_copies::in_f32(problem);
+  all.workspace_bytes = [=](const Problem& problem) {
+    const Problem f32 = f32_copies::in_f32(problem, dtype);
     return f32_copies::copied_bytes(problem, f32) + of_f32.workspace_bytes(f32);
   };
-  all.bind = [of_f32 = std::move(of_f32)](const Problem& problem, const TensorSet& tensors, void* workspace) {
-    return problem.dtype() == DType::f32 ? of_f32.bind(problem, tensors, workspace)
-                                         : f32_copies::bind(of_f32, problem, tensors, workspace);
+  all.bind = [=](const Problem& problem, const TensorSet& tensors, void* workspace) {
+    return f32_copies::bind(of_f32, problem, f32_copies::in_f32(problem, dtype), tensors, workspace);
   };
   return all;
 }

@@ -24,19 +24,4 @@ __device__ inline void store_state(void* states, DType dtype, std::int64_t at, f
     static_cast<float*>(states)[at] = value;
 }
 
-/// Elements `at`, which is even, and the next.
-__device__ inline float2 load_state_pair(const void* states, DType dtype, std::int64_t at) {
-  if (dtype == DType::f32) return *reinterpret_cast<const float2*>(static_cast<const float*>(states) + at);
-  const std::uint32_t pair = static_cast<const std::uint32_t*>(states)[at / 2];
-  return dtype == DType::f16 ? unpack_pair<__half>(pair) : unpack_pair<__nv_bfloat16>(pair);
-}
-__device__ inline void store_state_pair(void* states, DType dtype, std::int64_t at, float first,
-                                        float second) {
-  if (dtype == DType::f32)
-    *reinterpret_cast<float2*>(static_cast<float*>(states) + at) = make_float2(first, second);
-  else
-    static_cast<std::uint32_t*>(states)[at / 2] =
-        dtype == DType::f16 ? pack_pair<__half>(first, second) : pack_pair<__nv_bfloat16>(first, second);
-}
-
 }  // namespace ssmbench

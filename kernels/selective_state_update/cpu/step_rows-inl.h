@@ -32,6 +32,24 @@ struct StateBlock {
   static void store(const FloatVec* from, Storage* to) { demote(State{}, from[0], to); }
 };
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+/// A vector of f16, by the processor's own conversions, which round to nearest even and know subnormal numbers.
+/// (They keep the bits of NaN, where those of demote() are always the same.)
+template <>
+struct StateBlock<F16> {
+  using Storage = F16::Storage;
+  using Tag = hn::Rebind<hwy::float16_t, FloatTag>;
+  static constexpr std::size_t kVectors = 1;
+
+  static void load(const Storage* from, FloatVec* to) {
+    to[0] = hn::PromoteTo(FloatTag(), hn::LoadU(Tag(), reinterpret_cast<const hwy::float16_t*>(from)));
+  }
+  static void store(const FloatVec* from, Storage* to) {
+    hn::StoreU(hn::DemoteTo(Tag(), from[0]), Tag(), reinterpret_cast<hwy::float16_t*>(to));
+  }
+};
+#endif
+
 /// Two vectors of bf16: the even states and the odd ones. A word of 32 bits has one of either where f32 has
 /// it, so that nothing moves between lanes. NaN are not looked at: the lower half of theirs has to be zero,
 /// which rounding leaves alone.

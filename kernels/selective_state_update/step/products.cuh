@@ -1,33 +1,27 @@
 #pragma once
 
-// cuda-step with two to eight tokens of sequences in bf16, form mamba2, by
-// tensor cores. With P_t the product of the decays of tokens 1 … t, and w_{s,t}
-// that of tokens s + 1 … t,
+// cuda-step with two to eight tokens of sequences in bf16, form mamba2, by tensor cores. With P_t the product
+// of the decays of tokens 1 … t, and w_{s,t} that of tokens s + 1 … t,
 //
 //   y_t = P_t·(C_t·h_0) + Σ_{s≤t} w_{s,t}·(C_t·B_s)·Δ_s·x_s
 //   h_t = P_t·h_0 + Σ_{s≤t} w_{s,t}·Δ_s·x_s·B_s
 //
-// so that all tokens take one product with h_0 as it was loaded, and h_t is
-// computed where it is stored only. A recurrence over tokens takes 3
-// instructions a state and token, and these are 6 a state for all of them.
+// so that all tokens take one product with h_0 as it was loaded, and h_t is computed where it is stored only.
+// A recurrence over tokens takes 3 instructions a state and token, and these are 6 a state for all of them.
 //
-//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each
-//   run of four 16-byte vectors of
-//            a row the q-th: the two states at 2p and 2p + 1 of a vector are
-//            what it has of a fragment (common/mma.cuh)
-//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads
-//   token g, at its states B·Δx     A: 16 rows × 8 tokens, B: 8 tokens ×
-//   states, loaded like C and transposed by the warp C·B      A: 8 tokens ×
-//   states (B), B: states × 8 tokens (C) tiles    a warp takes several such
-//   tiles of its head one after the other: C, B and what they share stay in
-//            registers, and the states of the next tile are on their way to
-//            shared memory meanwhile
+//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each run of four 16-byte vectors of
+//            a row the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment
+//            (common/mma.cuh)
+//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at its states
+//   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, loaded like C and transposed by the warp
+//   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
+//   tiles    a warp takes several such tiles of its head one after the other: C, B and what they share stay in
+//            registers (C and B in shared memory beside states in f16 and bf16), and the states of the next
+//            tile are on their way to shared memory meanwhile
 //
-// Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up
-// to three numbers in bf16, by truncation. Nothing is shared between warps, and
-// there is no barrier. Tokens that come after t have no part in y_t and h_t,
-// whatever they are: what could be infinite or NaN is left out, not multiplied
-// by zero.
+// Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
+// truncation. Nothing is shared between warps, and there is no barrier. Tokens that come after t have no part
+// in y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
 
 #include "kernels/common/mma_k8.cuh"
 #include "kernels/common/movmatrix.cuh"
@@ -35,8 +29,7 @@
 
 namespace ssmbench::step {
 
-/// How the four lanes of a row divide kCount vectors of each, from state
-/// `begin` on.
+/// How the four lanes of a row divide kCount vectors of each, from state `begin` on.
 template <DType kState, int kCount>
 struct Quad {
   static constexpr int kWidth = 16 / sizeof(StateBits<kState>);
@@ -55,8 +48,8 @@ constexpr int kStateParts = kState == DType::f32                           ? 3
                             : kState == DType::f16 || kState == DType::i16 ? 2
                                                                            : 1;
 
-/// Two floats as sums of kParts pairs in bf16, the largest first; exact if they
-/// have 8·kParts significant bits.
+/// Two floats as sums of kParts pairs in bf16, the largest first; exact if they have 8·kParts significant
+/// bits.
 template <int kParts>
 __device__ void split(float first, float second, std::uint32_t (&pairs)[kParts]) {
   constexpr std::uint32_t kUpper = 0xFFFF0000U;
@@ -126,8 +119,7 @@ struct ProductRows {
   }
 };
 
-/// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in
-/// memory.
+/// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory.
 struct RowTokens {
   __nv_bfloat16 x[2][2]{}, z[2][2]{};
 
@@ -147,16 +139,14 @@ struct RowTokens {
   }
 };
 
-/// What all rows of a head have in common: of lane (g, q), the decay of token
-/// g, Δ of tokens 2q + c and P of these, and w·(C·B) from 2q + c to g, 0 where
-/// that comes before.
+/// What all rows of a head have in common: of lane (g, q), the decay of token g, Δ of tokens 2q + c and P of
+/// these, and w·(C·B) from 2q + c to g, 0 where that comes before.
 struct TokenWeights {
   float decay, delta[2], kept[2]{1.0F, 1.0F}, within[2];
 
   TokenWeights() = default;
 
-  /// `delta_of_token`: Δ of token g, 0 where there is none. `products`: C·B of
-  /// (g, 2q) and (g, 2q + 1).
+  /// `delta_of_token`: Δ of token g, 0 where there is none. `products`: C·B of (g, 2q) and (g, 2q + 1).
   __device__ TokenWeights(float delta_of_token, float rate, const float (&products)[4],
                           const ProductRows& rows) {
     constexpr unsigned kAll = 0xFFFFFFFFU;
@@ -179,13 +169,11 @@ struct TokenWeights {
   }
 };
 
-/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. operands(v, i, pairs):
-/// puts states i … i + 3 of vector v into pairs, sums of kParts numbers in
-/// bf16: (0, i), (1, i), (0, i + 2) and (1, i + 2) of rows r.
+/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. operands(v, i, pairs): puts states i … i + 3 of vector v
+/// into pairs, sums of kParts numbers in bf16: (0, i), (1, i), (0, i + 2) and (1, i + 2) of rows r.
 template <int kParts, int kWidth, int kVectors, class Words, class Operands>
 __device__ void contract(float (&sums)[4], const Words& C, const Operands& operands) {
-  float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum
-                             // of the larger
+  float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum of the larger
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
 #pragma unroll
@@ -206,10 +194,9 @@ __device__ void contract(float (&sums)[4], const Words& C, const Operands& opera
   }
 }
 
-/// y[r][c] += Σ within·Δx over the tokens, of rows r and tokens 2q + c: by
-/// products of three parts in bf16 each, the smallest first, those below 2^-24
-/// left out. Where something is infinite or NaN, token by token: earlier ones
-/// have no part in it.
+/// y[r][c] += Σ within·Δx over the tokens, of rows r and tokens 2q + c: by products of three parts in bf16
+/// each, the smallest first, those below 2^-24 left out. Where something is infinite or NaN, token by token:
+/// earlier ones have no part in it.
 __device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights, const float (&delta_x)[2][2],
                                   const ProductRows& rows) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
@@ -254,8 +241,7 @@ __device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights,
     }
 }
 
-/// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens
-/// themselves are added.
+/// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
 template <class Args>
 __device__ void store_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
                               const TokenWeights& weights, const RowTokens& inputs,
@@ -277,8 +263,8 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
   });
 }
 
-/// w·Δ·x of a lane's rows and tokens from token `from` to one token t as
-/// operands A, sums of three parts, 0 for others.
+/// w·Δ·x of a lane's rows and tokens from token `from` to one token t as operands A, sums of three parts, 0
+/// for others.
 struct UpdateOperands {
   std::uint32_t parts[3][2];
   std::uint32_t mask;  ///< of B of these
@@ -298,8 +284,8 @@ struct UpdateOperands {
   }
 };
 
-/// h_t of rows r, from an earlier h in units of `kept`: of the lane's states
-/// from vector `v` of that many on. `B`: transposed.
+/// h_t of rows r, from an earlier h in units of `kept`: of the lane's states from vector `v` of that many on.
+/// `B`: transposed.
 template <int kWidth, class Words>
 __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], const UpdateOperands& operands,
                               const Words& B, int v) {
@@ -316,9 +302,8 @@ __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], con
   }
 }
 
-/// A lane's vectors of a warp's 16 rows, as they lie in memory. They wait in
-/// shared memory, where no other lane looks: what is under way takes no
-/// registers, and there is no barrier. h_0 is unpacked from there once for the
+/// A lane's vectors of a warp's 16 rows, as they lie in memory. They wait in shared memory, where no other lane
+/// looks: what is under way takes no registers, and there is no barrier. h_0 is unpacked from there once for the
 /// product with C, and again for each token whose state is stored.
 template <DType kState, int kCount>
 struct StagedTile {
@@ -379,8 +364,7 @@ struct StagedTile {
   }
 };
 
-/// Stores h of the warp's rows at rows `first` and first + 8 of a tensor of
-/// states with scales.
+/// Stores h of the warp's rows at rows `first` and first + 8 of a tensor of states with scales.
 template <DType kState, class Row>
 __device__ void store_coded(const float (&h)[2][Row::kStates], void* states, float* scales,
                             std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
@@ -398,8 +382,7 @@ __device__ void store_coded(const float (&h)[2][Row::kStates], void* states, flo
   }
 }
 
-/// Computes h_t of the warp's rows and stores it at rows `first` and first + 8
-/// of a tensor of states.
+/// Computes h_t of the warp's rows and stores it at rows `first` and first + 8 of a tensor of states.
 template <DType kState, int kVectors, class Words>
 __device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],
                              const UpdateOperands& operands, const Words& B, void* states, std::int64_t first,
@@ -451,8 +434,7 @@ struct RegisterWords {
     for (int i = 0; i < kWords; ++i) words[i] = to[i];
   }
 };
-/// The same in shared memory, where no other lane looks, behind the stages of
-/// all warps.
+/// The same in shared memory, where no other lane looks, behind the stages of all warps.
 template <int kWords, int kStageVectors>
 struct SharedWords {
   struct alignas(16) Four {
@@ -602,9 +584,8 @@ __device__ __forceinline__ void step_states(const StateUpdateArgs& args, const S
     const UpdateOperands operands(weight, delta_x, even, 0, t);
 #pragma unroll 1
     for (int tensor = 0; tensor < 2; ++tensor) {  // the states, intermediate
-      asm volatile("" ::
-                       : "memory");  // else states would be loaded before the
-                                     // loop, to registers for all rounds
+      // Else states would be loaded before the loop, to registers for all rounds.
+      asm volatile("" ::: "memory");
       if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
       Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
       rounding.is_stochastic = kStochastic;
@@ -660,8 +641,7 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
     step_states<kState, kStochastic>(args, storage, rows, staged, delta_x, of_head);
 }
 
-/// A warp takes `run` tiles of a head one after the other, and has the states
-/// of the next one under way.
+/// A warp takes `run` tiles of a head one after the other, and has the states of the next one under way.
 template <DType kState, bool kStochastic, int kDstate>
 __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(kState))
     tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,

@@ -4,7 +4,7 @@
 
 namespace ssmbench::ssd_hopper {
 
-template PackedVariant packed_variant_for<__nv_bfloat16, 1>(int states, bool gated);
-template PackedVariant packed_variant_for<__nv_bfloat16, 2>(int states, bool gated);
+template PackedVariant packed_variant_for<__nv_bfloat16, 1>(int states, bool gated, bool stops);
+template PackedVariant packed_variant_for<__nv_bfloat16, 2>(int states, bool gated, bool stops);
 
 }  // namespace ssmbench::ssd_hopper

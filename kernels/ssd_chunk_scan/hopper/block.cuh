@@ -61,12 +61,12 @@ struct RowMaps {
 struct PackedArgs : HopperArgs {
   const std::int32_t* cu_seqlens;
   PackedStart* starts;  ///< of the blocks
-  std::int32_t*
-      firsts;  ///< first block of each item of each sequence, and behind the last; where they are in parts
-  bool states_only;  ///< the pass of states, by the kernel of outputs
+  /// Where items are in parts: the first block of each item of each sequence, and behind the last.
+  std::int32_t* firsts;
   int stop_count;
-  PackedStop* stops;  ///< in the order of their steps
-  void* stop_states;  ///< (stop_count, H, P, N) state_dtype
+  PackedStop* stops;        ///< in the order of their steps
+  PackedStop* first_stops;  ///< of each sequence
+  float* stop_states;       ///< (stop_count, H, P, N)
   RowMaps x_rows, B_rows, C_rows, out_rows;
 };
 
@@ -83,15 +83,18 @@ struct Traits {
   static constexpr bool kRanked = false;   ///< they are, and a step has several rows
   static constexpr bool kRotated = false;  ///< they are, and B and C of a group are rotated for each head
   static constexpr bool kPacked = false;   ///< sequences are packed
+  static constexpr bool kStops = false;    ///< they are, and there are states on the way that are wanted
   static constexpr int kCluster = 1;       ///< blocks that share an item
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };
 
-template <class Element, int kItemHeads, int kPaddedStates, bool kHasGates>
-struct PackedTraits : Traits<Element, Pass::outputs, kItemHeads, kPaddedStates, kHasGates> {
+template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates,
+          bool kHasStops = false>
+struct PackedTraits : Traits<Element, kBlockPass, kItemHeads, kPaddedStates, kHasGates> {
   using Args = PackedArgs;
   static constexpr bool kPacked = true;
+  static constexpr bool kStops = kHasStops;
 };
 
 /// Of a scan whose steps have given weights.
@@ -117,13 +120,6 @@ template <class Element, Pass kBlockPass, int kPaddedStates, bool kHasGates>
 struct PairTraits : Traits<Element, kBlockPass, 1, kPaddedStates, kHasGates> {
   static constexpr int kCluster = 2;
 };
-
-/// Whether blocks make outputs: not in a pass of states alone, which packed items of one tile alone have.
-template <class T>
-__device__ __forceinline__ bool makes_outputs(const typename T::Args& args) {
-  if constexpr (T::kPacked && T::kHeads == 1) return !args.states_only;
-  return T::kPass == Pass::outputs;
-}
 
 /// What the plan has for this block. Those of a cluster are one of the plan's, each with a tile of its items.
 template <int kCluster>
@@ -318,23 +314,23 @@ struct SharedMemory {
     }
   }
 
-  /// By one thread. `outputs`: makes_outputs().
-  __device__ void init_barriers(bool outputs = T::kPass == Pass::outputs) const {
+  /// By one thread.
+  __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
     constexpr bool kOutputs = T::kPass == Pass::outputs;
     if constexpr (T::kRotated) {
       projections().init(1, kRotatingWarps, kReaders * (1 + kOutputs * T::kHeads));
       hopper::barrier_init(angle_sums_barrier(), 32 * kRotatingWarps);
     } else {
-      projections().init(1, T::kCluster * kReaders * (1 + outputs * T::kHeads));
+      projections().init(1, T::kCluster * kReaders * (1 + kOutputs * T::kHeads));
     }
     for (int head = 0; head < T::kHeads; ++head) {
-      x(head).init(1, kReaders * (1 + outputs));
+      x(head).init(1, kReaders * (1 + kOutputs));
       if constexpr (kOutputs) {
         gates(head).init(1, kWarpsOfGroup, 1);
         states(head).init(kWarpsOfGroup, kReaders);
       }
-      scalars(head).init(32, 32 * kReaders * (1 + outputs));  // each lane for what it wrote or read
+      scalars(head).init(32, 32 * kReaders * (1 + kOutputs));  // each lane for what it wrote or read
     }
     hopper::barrier_init_fence();
   }

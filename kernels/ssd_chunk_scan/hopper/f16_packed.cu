@@ -4,6 +4,6 @@
 
 namespace ssmbench::ssd_hopper {
 
-template PackedVariant packed_variant_for<__half, 1>(int states, bool gated);
+template PackedVariant packed_variant_for<__half, 1>(int states, bool gated, bool stops);
 
 }  // namespace ssmbench::ssd_hopper

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/errors.h"
+#include "kernels/common/f32_copies.h"
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/handed_ends.cuh"
@@ -21,9 +22,9 @@ extern template Variant variant_for<__half, 1>(int states, bool gated);
 extern template Variant variant_for<__half, 2>(int states, bool gated);
 extern template Variant variant_for<__nv_bfloat16, 1>(int states, bool gated);
 extern template Variant variant_for<__nv_bfloat16, 2>(int states, bool gated);
-extern template PackedVariant packed_variant_for<__half, 1>(int states, bool gated);
-extern template PackedVariant packed_variant_for<__nv_bfloat16, 1>(int states, bool gated);
-extern template PackedVariant packed_variant_for<__nv_bfloat16, 2>(int states, bool gated);
+extern template PackedVariant packed_variant_for<__half, 1>(int states, bool gated, bool stops);
+extern template PackedVariant packed_variant_for<__nv_bfloat16, 1>(int states, bool gated, bool stops);
+extern template PackedVariant packed_variant_for<__nv_bfloat16, 2>(int states, bool gated, bool stops);
 
 namespace {
 
@@ -48,6 +49,12 @@ int most_tiles_of_block(const SsdChunkScan& scan) {
   return padded_dstate(scan) <= 128 ? 2 : 1;
 }
 
+/// The same of packed sequences.
+int most_packed_tiles(const Problem& problem) {
+  if (problem.dtype() == DType::f16 || SsdSequences(problem).stops > 0) return 1;
+  return most_tiles_of_block(SsdChunkScan(problem));
+}
+
 /// One packed sequence is a batch of one, but for the states on its way.
 bool has_packed(const SsdSequences& sequences) {
   return sequences.packed && (sequences.count > 1 || sequences.stops > 0);
@@ -58,7 +65,7 @@ Plan plan_of(const Problem& problem) {
   const SsdSequences sequences(problem);
   if (has_packed(sequences))
     return packed_plan_for({sequences.count, scan.seqlen, scan.nheads, scan.groups, scan.headdim},
-                           kMultiprocessors, problem.dtype() == DType::f16 ? 1 : most_tiles_of_block(scan));
+                           kMultiprocessors, most_packed_tiles(problem));
   PlanSizes sizes = sizes_of(scan);
   sizes.f32 = is_f32(problem);
   return plan_for(sizes, kMultiprocessors);
@@ -70,7 +77,6 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (is_f32(problem)) {
     if (scan.dstate > 128) return "needs dstate of at most 128 where tensors are f32";
     if (has_packed(sequences)) return "does not support packed sequences where tensors are f32";
-    if (sequences.state_dtype != DType::f32) return "needs states in f32 where tensors are f32";
     if (scan.headdim % 4 != 0 || scan.dstate % 4 != 0)
       return "needs headdim and dstate that are multiples of 4 where tensors are f32: rows of 16-byte "
              "vectors";
@@ -123,12 +129,13 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const bool gated = ssd.in.z != nullptr;
   if (has_packed(SsdSequences(problem))) {
     const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
+    const SsdStops stops = bind_ssd_stops(problem, tensors);
     const PackedVariant variant = variant_of(problem.dtype(), plan, [&]<class Io, class Tiles>(Io, Tiles) {
       constexpr bool kScaled = std::is_same_v<Io, __half>;
-      return packed_variant_for < Io, kScaled ? 1 : Tiles::value > (states, gated);
+      return packed_variant_for < Io, kScaled ? 1 : Tiles::value > (states, gated, stops.count > 0);
     });
     allow_shared_bytes(variant.kernel, variant.shared_bytes);
-    const SsdStops stops = bind_ssd_stops(problem, tensors);
+    if (plan.parts > 1) allow_shared_bytes(variant.parts_kernel, variant.parts_shared_bytes);
     return packed_launch(variant, make_packed_args(ssd, sequences, stops, plan, states, workspace),
                          static_cast<int>(sequences.count), stops.states_at, states);
   }
@@ -148,7 +155,7 @@ Arithmetic arithmetic(DType io) {
   return {.math = io == DType::f32 ? Math::tf32 : io == DType::f16 ? Math::f16 : Math::bf16};
 }
 
-const Registration registration{
+const Registration registration{with_f32_copies(
     {.name = "cuda-hopper",
      .op = "ssd_chunk_scan_fwd",
      .device = DeviceKind::cuda,
@@ -157,7 +164,8 @@ const Registration registration{
      .arithmetic = arithmetic,
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
-     .bind = bind}};
+     .bind = bind},
+    "state_dtype")};
 
 /// Of an item of the plan.
 struct PlaceOfItem {

@@ -64,7 +64,7 @@ __device__ __forceinline__ void produce(const typename T::Args& args, const Shar
     if (lane == 0) Loader<T>(args, shared).run();
   } else if (warp == 3) {
     if constexpr (!T::kRanked)
-      if (lane == 0 && makes_outputs<T>(args)) store_outputs<T>(args, shared);
+      if (lane == 0) store_outputs<T>(args, shared);
   } else if constexpr (T::kPacked) {
     ScalarWarp<T>(args, shared, warp - 1, lane).run(SegmentsOf<T>(args));
   } else {
@@ -74,8 +74,8 @@ __device__ __forceinline__ void produce(const typename T::Args& args, const Shar
 
 /// Initializes the barriers of the block, and of the other one that copies to it.
 template <class T>
-__device__ __forceinline__ void start_block(const typename T::Args& args) {
-  if (threadIdx.x == 0) SharedMemory<T>().init_barriers(makes_outputs<T>(args));
+__device__ __forceinline__ void start_block() {
+  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
   if constexpr (T::kCluster > 1)
     hopper::cluster_sync();
   else
@@ -87,30 +87,19 @@ __device__ __forceinline__ void end_block() {
   if constexpr (T::kCluster > 1) hopper::cluster_sync();
 }
 
-/// Waits for what says where blocks start. Whether the block has something to do: in the pass of states last
-/// parts have not. That pass lets the kernels after it begin once it is known; those in turn wait for it.
-__device__ __forceinline__ bool begin_packed(const PackedArgs& args) {
-  if (args.plan.parts == 1 || args.states_only) hopper::wait_for_prerequisites();
-  if (!args.states_only) return true;
-  hopper::launch_dependents();
-  const Segments<true, 1> segments(args);
-  return !segments.done() && !segments.ends(segments.segment());
-}
-
 template <class T>
 __device__ __forceinline__ void run_role(const typename T::Args& args) {
   // Uniform, and known to be so.
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  start_block<T>(args);
-  if constexpr (T::kPacked)
-    if (!begin_packed(args)) return;
+  start_block<T>();
+  if constexpr (T::kPacked) hopper::wait_for_prerequisites();  // for where blocks start
   if (group == 0) {
     warpgroup_reg_dealloc<kProducerRegisters>();
     produce<T>(args, SharedMemory<T>(), group_thread());
   } else if (group == 1) {
     warpgroup_reg_alloc<kStateRegisters>();
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-  } else if (makes_outputs<T>(args)) {
+  } else {
     warpgroup_reg_alloc<kOutputRegisters>();
     OutputWarpgroup<T>(args, SharedMemory<T>(), group - 2, group_thread()).run();
   }
@@ -127,13 +116,25 @@ __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant_
 #endif
 }
 
+/// Lets the kernels after the pass of states begin. Whether the block has a part that is not its item's last.
 template <class T>
-__device__ __forceinline__ void run_parts_role(const HopperArgs& args) {
+__device__ __forceinline__ bool begin_parts(const typename T::Args& args) {
   hopper::launch_dependents();
-  const BlockPlan<T::kCluster> plan(args.plan);
-  if (plan.ends(plan.segment(0))) return;
+  if constexpr (T::kPacked) {
+    hopper::wait_for_prerequisites();  // for where blocks start
+    const SegmentsOf<T> segments(args);
+    return !segments.done() && !segments.ends(segments.segment());
+  } else {
+    const BlockPlan<T::kCluster> plan(args.plan);
+    return !plan.ends(plan.segment(0));
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void run_parts_role(const typename T::Args& args) {
+  if (!begin_parts<T>(args)) return;
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
-  start_block<T>(args);
+  start_block<T>();
   if (warp >= 2 * kWarpsOfGroup) {
     warpgroup_reg_alloc<kPartsStateRegisters>();
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
@@ -143,7 +144,11 @@ __device__ __forceinline__ void run_parts_role(const HopperArgs& args) {
     if (warp == 0) {
       if (lane == 0) Loader<T>(args, SharedMemory<T>()).run();
     } else if (warp <= T::kHeads * kPartsStride) {
-      ScalarWarp<T>(args, SharedMemory<T>(), warp - 1, lane).run();
+      ScalarWarp<T> scalars(args, SharedMemory<T>(), warp - 1, lane);
+      if constexpr (T::kPacked)
+        scalars.run(SegmentsOf<T>(args));
+      else
+        scalars.run();
     }
   }
   end_block<T>();
@@ -154,7 +159,7 @@ __device__ __forceinline__ void run_parts_role(const HopperArgs& args) {
 /// states. Parts have one segment each.
 template <class T>
 __global__ void __launch_bounds__(kStateThreads, 1)
-    ssd_parts_kernel(const __grid_constant__ HopperArgs args) {
+    ssd_parts_kernel(const __grid_constant__ typename T::Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_parts_role<T>(args);
 #else

@@ -109,7 +109,7 @@ inline void launch(const Variant& variant, const HopperArgs& args, int states, c
 /// The workspace of packed sequences.
 struct PackedLayout {
   HandedLayout handed;
-  std::size_t starts, firsts, stops, bytes;
+  std::size_t starts, firsts, stops, first_stops, bytes;
 
   /// `stop_count`: of states_at.
   constexpr PackedLayout(const Plan& plan, std::int64_t sequences, std::int64_t stop_count, int states)
@@ -119,6 +119,7 @@ struct PackedLayout {
     starts = layout.take(plan.blocks, sizeof(PackedStart));
     firsts = layout.take(plan.parts > 1 ? sequences * plan.items + 1 : 0, sizeof(std::int32_t));
     stops = layout.take(stop_count, sizeof(PackedStop));
+    first_stops = layout.take(stop_count > 0 ? sequences : 0, sizeof(PackedStop));
     bytes = layout.bytes();
   }
 };
@@ -142,7 +143,8 @@ inline PackedArgs make_packed_args(const SsdArgs& ssd, const SsdSequenceTable& s
   args.firsts = reinterpret_cast<std::int32_t*>(base + layout.firsts);
   args.stop_count = static_cast<int>(stops.count);
   args.stops = reinterpret_cast<PackedStop*>(base + layout.stops);
-  args.stop_states = stops.states;
+  args.first_stops = reinterpret_cast<PackedStop*>(base + layout.first_stops);
+  args.stop_states = static_cast<float*>(stops.states);
   args.x_rows = rows_of(in.x, in.headdim, in.nheads);
   args.B_rows = rows_of(in.B, in.dstate, in.groups);
   args.C_rows = rows_of(in.C, in.dstate, in.groups);

@@ -51,10 +51,22 @@ struct Sequences {
   }
 };
 
+/// Where it goes, of PackedArgs: without its tensor maps, which take 4 KB.
+struct PackedPlan {
+  int blocks;
+  bool in_parts;
+  PackedStart* starts;
+  unsigned* flags;
+  std::int32_t* firsts;
+  PackedStop* stops;
+  PackedStop* first_stops;
+  int stop_count;
+};
+
 /// Equal shares of all chunks.
-__device__ void plan_shares(const Sequences& of, const PackedArgs& to) {
+__device__ void plan_shares(const Sequences& of, const PackedPlan& to) {
   const int thread = static_cast<int>(threadIdx.x);
-  for (int block = thread; block < to.plan.blocks; block += kPlanThreads) to.handed.flags[block] = 0;
+  for (int block = thread; block < to.blocks; block += kPlanThreads) to.flags[block] = 0;
   const int each = static_cast<int>(ceil_div(of.count, kPlanThreads));
   const int first = min(thread * each, of.count);
   const int end = min(first + each, of.count);
@@ -65,7 +77,7 @@ __device__ void plan_shares(const Sequences& of, const PackedArgs& to) {
   }
   int before = 0;
   const RunChunks all = add_runs(run, before);
-  const PackedShares shares(of.items, to.plan.blocks, of.count, all.all, all.longest);
+  const PackedShares shares(of.items, to.blocks, of.count, all.all, all.longest);
   for (int sequence = first; sequence < end; ++sequence) {
     const int chunks = of.chunks(sequence);
     shares.starts_in(sequence, before, chunks, to.starts);
@@ -74,7 +86,7 @@ __device__ void plan_shares(const Sequences& of, const PackedArgs& to) {
 }
 
 /// Items in parts; a thread for each sequence.
-__device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
+__device__ void plan_parts(const Sequences& of, const PackedPlan& to) {
   const int thread = static_cast<int>(threadIdx.x);
   const int chunks = thread < of.count ? of.chunks(thread) : 0;
   int before = 0;
@@ -87,9 +99,9 @@ __device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
   const auto parts_of = [&](int of_part) {
     return chunks == 0 ? 0 : PackedParts{of.items, of_part}.of_item(chunks);
   };
-  const int least = static_cast<int>(ceil_div(all.all * of.items, to.plan.blocks));
+  const int least = static_cast<int>(ceil_div(all.all * of.items, to.blocks));
   FirstThatFits search{max(least, 1), all.longest};
-  while (!search.is_found()) search.narrow(add(parts_of(search.tried())).all * of.items <= to.plan.blocks);
+  while (!search.is_found()) search.narrow(add(parts_of(search.tried())).all * of.items <= to.blocks);
   const int chunks_of_part = search.most;
   const int parts = add(parts_of(chunks_of_part)).all;
   if (chunks > 0)
@@ -97,9 +109,10 @@ __device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
   if (thread == 0) to.firsts[of.count * of.items] = parts * of.items;
 }
 
-/// The states that are wanted, in the order of their steps. Each is put behind all that come before it,
-/// unless they are in order.
-__device__ void order_stops(const std::int32_t* states_at, const PackedArgs& to) {
+/// The states that are wanted, in the order of their steps, and the first of each sequence. Each is put
+/// behind all that come before it, unless they are in order.
+__device__ void order_stops(const Sequences& of, const PackedPlan& to) {
+  const std::int32_t* const states_at = of.states_at;
   const int count = to.stop_count;
   bool ordered = true;
   for (int i = static_cast<int>(threadIdx.x); i < count - 1; i += kPlanThreads)
@@ -114,17 +127,22 @@ __device__ void order_stops(const std::int32_t* states_at, const PackedArgs& to)
     }
     to.stops[rank] = {step, i};
   }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < of.count; i += kPlanThreads) {
+    const int begin = of.cu_seqlens[i];
+    to.first_stops[i] = first_stop_of(to.stops, count, begin, of.cu_seqlens[i + 1] - begin);
+  }
 }
 
 /// Two blocks: where the others start, and what is wanted on their way.
 __global__ void __launch_bounds__(kPlanThreads)
-    ssd_plan_packed_kernel(const Sequences of, const __grid_constant__ PackedArgs to) {
+    ssd_plan_packed_kernel(const Sequences of, const PackedPlan to) {
   hopper::launch_dependents();
-  if (blockIdx.x == 1) return order_stops(of.states_at, to);
-  for (int block = static_cast<int>(threadIdx.x); block < to.plan.blocks; block += kPlanThreads)
+  if (blockIdx.x == 1) return order_stops(of, to);
+  // (Before the barriers of what follows, which sets some of them.)
+  for (int block = static_cast<int>(threadIdx.x); block < to.blocks; block += kPlanThreads)
     to.starts[block] = PackedStart{};
-  __syncthreads();
-  if (to.plan.parts > 1)
+  if (to.in_parts)
     plan_parts(of, to);
   else
     plan_shares(of, to);
@@ -135,25 +153,31 @@ __global__ void __launch_bounds__(kPlanThreads)
 Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
                      const std::int32_t* states_at, int states) {
   const Plan& plan = args.plan;
-  const auto scan_of = [&](const PackedArgs& with) {
-    return hopper::dependent_launch_of(variant.kernel, plan.blocks, kThreads, variant.shared_bytes, with);
-  };
   const Sequences of{args.cu_seqlens, sequences, plan.items, states_at};
+  const PackedPlan to{.blocks = plan.blocks,
+                      .in_parts = plan.parts > 1,
+                      .starts = args.starts,
+                      .flags = args.handed.flags,
+                      .firsts = args.firsts,
+                      .stops = args.stops,
+                      .first_stops = args.first_stops,
+                      .stop_count = args.stop_count};
   const auto make_plan = [=, blocks = args.stop_count > 0 ? 2 : 1](void* stream) {
-    ssd_plan_packed_kernel<<<blocks, kPlanThreads, 0, static_cast<cudaStream_t>(stream)>>>(of, args);
+    ssd_plan_packed_kernel<<<blocks, kPlanThreads, 0, static_cast<cudaStream_t>(stream)>>>(of, to);
     check_cuda(cudaGetLastError());
   };
-  const Launch outputs = scan_of(args);
+  const Launch outputs =
+      hopper::dependent_launch_of(variant.kernel, plan.blocks, kThreads, variant.shared_bytes, args);
   if (plan.parts == 1)
     return [=](void* stream) {
       make_plan(stream);
       outputs(stream);
     };
-  PackedArgs before = args;
-  before.states_only = true;
+  const Launch states_of_parts = hopper::dependent_launch_of(variant.parts_kernel, plan.blocks, kStateThreads,
+                                                             variant.parts_shared_bytes, args);
   const Parts parts{sequences * plan.items, plan.blocks, plan.tiles_per_item, kRows * states / 4,
                     args.firsts};
-  return [=, states_of_parts = scan_of(before), handed = args.handed](void* stream) {
+  return [=, handed = args.handed](void* stream) {
     make_plan(stream);
     states_of_parts(stream);
     launch_join_parts(handed, parts, static_cast<cudaStream_t>(stream));

@@ -136,6 +136,21 @@ SSMBENCH_HD constexpr int first_stop_from(const PackedStop* stops, int count, in
   return search.most;
 }
 
+/// Where there is none: a step behind all of a sequence, and room to count on.
+inline constexpr std::int32_t kNoStop = 0x7ffffff0;
+
+/// The step of a stop in the sequence of `steps` steps from `begin` on, kNoStop if that has it not.
+SSMBENCH_HD constexpr std::int32_t row_of_stop(const PackedStop* stops, int count, int stop, int begin,
+                                               int steps) {
+  const std::int32_t row = stop == count ? kNoStop : stops[stop].step - begin;
+  return row < steps ? row : kNoStop;
+}
+/// The first one of a sequence, `step` being the one in the sequence.
+SSMBENCH_HD constexpr PackedStop first_stop_of(const PackedStop* stops, int count, int begin, int steps) {
+  const int first = first_stop_from(stops, count, begin);
+  return {row_of_stop(stops, count, first, begin, steps), first};
+}
+
 /// The segments of a block, the last one first, as Plan::segment() has them. Lengths are read when they are
 /// needed: roles have few registers to spare.
 class PackedSegments {

@@ -138,7 +138,7 @@ class Loader {
       x.advance();
     };
     const auto load_z = [&] {
-      if (!T::kGated || !makes_outputs<T>(args_) || z.done()) return;
+      if (!T::kGated || z.done()) return;
       load_head_tiles(shared_.gates(0), z_at_, args_.z, z,
                       [&](int head) { return shared_.gate_tile(head, z_at_); });
       z.advance();
@@ -148,7 +148,7 @@ class Loader {
       if (slot < Depth::kProjections) load_projection();
       if (slot < Depth::kGates) load_z();
     }
-    while (!projections.done() || !x.done() || T::kGated && makes_outputs<T>(args_) && !z.done()) {
+    while (!projections.done() || !x.done() || T::kGated && !z.done()) {
       load_projection();
       load_x();
       load_z();
@@ -195,21 +195,21 @@ class Loader {
     const hopper::TileOrigin from{{0, cursor.item().group, cursor.step(), 0}};
     const int rows = cursor.rows();
     constexpr int kHalves = T::Layout::kHalves;
-    const bool outputs = makes_outputs<T>(args_);  // they alone need C
+    constexpr bool kOutputs = T::kPass == Pass::outputs;  // they alone need C
     if (rows == kSteps) {
-      hopper::barrier_arrive_expect(full, outputs ? T::Layout::kProjectionSlot : kHalves * kTile);
+      hopper::barrier_arrive_expect(full, T::Layout::kProjectionSlot);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         hopper::load_tile(b + half * kTile, args_.B, half_of(from, half), full);
-        if (outputs) hopper::load_tile(c + half * kTile, args_.C, half_of(from, half), full);
+        if constexpr (kOutputs) hopper::load_tile(c + half * kTile, args_.C, half_of(from, half), full);
       }
     } else {
       const int bytes = bytes_of_rows(rows);
-      hopper::barrier_arrive_expect(full, kHalves * (bytes + (!outputs ? 0 : T::kScaled ? bytes : kTile)));
+      hopper::barrier_arrive_expect(full, kHalves * (bytes + (!kOutputs ? 0 : T::kScaled ? bytes : kTile)));
 #pragma unroll 1
       for (int half = 0; half < kHalves; ++half) {
         load_rows(b + half * kTile, args_.B, args_.B_rows, half_of(from, half), rows, full);
-        if (!outputs) continue;
+        if constexpr (!kOutputs) continue;
         if constexpr (T::kScaled)
           load_rows(c + half * kTile, args_.C, args_.C_rows, half_of(from, half), rows, full);
         else

@@ -21,7 +21,6 @@
 #include "kernels/common/multiply_pairs.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/scalars.cuh"
-#include "kernels/ssd_chunk_scan/stored_states.cuh"
 
 namespace ssmbench::ssd_hopper {
 
@@ -50,12 +49,13 @@ class StateWarpgroup {
     for (SegmentsOf<T> segments(args_); !segments.done(); segments.advance()) {
       const Segment segment = segments.segment();
       const Item item = segments.item(segment);
+      if constexpr (T::kStops) find_stop(segments, segment);
       enter(state, segment, item);
-      if (outputs()) publish(state);
-      if constexpr (T::kPacked) next_stop_ = first_stop(segments, segment);
+      if constexpr (kOutputs) publish(state);
       for (int chunk = segment.first; chunk < segment.end; ++chunk) {
         update(state, segments, chunk);
-        if (outputs() && chunk + 1 < segment.end) publish(state);
+        if constexpr (kOutputs)
+          if (chunk + 1 < segment.end) publish(state);
       }
       leave(state, segments.ends(segment), item);
     }
@@ -63,44 +63,25 @@ class StateWarpgroup {
 
  private:
   __device__ int lane() const { return thread_ % 32; }
-  __device__ bool outputs() const { return makes_outputs<T>(args_); }
-  /// Of the tensors of states; Mamba-3's are in f32.
-  __device__ DType state_dtype() const { return T::kGiven ? DType::f32 : args_.ssd.in.state_dtype; }
 
   /// One chunk, of packed sequences in the stretches between the steps whose states are wanted.
   __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters],
                                          [[maybe_unused]] const SegmentsOf<T>& segments,
                                          [[maybe_unused]] int chunk) {
-    if constexpr (!T::kPacked) {
+    if constexpr (!T::kStops) {
       add_stretch(state, true);
     } else {
-      const bool stops = outputs() && args_.stop_count > 0;
       int from = 0;
-      bool last = true;
       do {
-        bool stop = false;
-        if (stops) {
-          int end = rows_until_stop(segments, chunk);
-          stop = end > 0;
-          if (!stop) end = kSteps;
-          last = end == kSteps;
-          if (end - from < kSteps) weigh_stretch(from, end);
-          from = end;
-        }
-        add_stretch(state, last);
-        if (stop) store_stop(state, segments);
-      } while (!last);
+        const int end = min(stop_row_ - chunk * kSteps + 1, kSteps);
+        if (end - from < kSteps) weigh_stretch(from, end);
+        add_stretch(state, end == kSteps);
+        if (chunk * kSteps + end > stop_row_) store_stop(state, segments);
+        from = end;
+      } while (from < kSteps);
     }
     shared_.release_projections(at_, lane());
     at_.advance();
-  }
-
-  /// Rows of the chunk up to the next step whose state is wanted, or 0 if that is a later chunk's.
-  __device__ __forceinline__ int rows_until_stop(const SegmentsOf<T>& segments, int chunk) const {
-    if (next_stop_ == args_.stop_count) return 0;
-    const int first = chunk * kSteps;
-    const int rows = args_.stops[next_stop_].step + 1 - segments.begin() - first;
-    return rows <= min(segments.steps() - first, kSteps) ? rows : 0;
   }
 
   /// The chunk's weights become those of its rows from … end − 1 for the state after these; its decay too.
@@ -132,7 +113,7 @@ class StateWarpgroup {
     for (int head = 0; head < T::kHeads; ++head) {
       shared_.scalars(head).wait_full(at_);
       const ChunkScalars& scalars = shared_.scalars_of(head, at_);
-      if (!outputs()) decay_[head] *= scalars.decay;
+      if constexpr (!kOutputs) decay_[head] *= scalars.decay;
       float factor = scalars.decay;
       if constexpr (T::kScaled) {
         factor *= scalars.weight_scale * unscale_[head];
@@ -146,7 +127,7 @@ class StateWarpgroup {
     }
     shared_.wait_projections(at_);
     const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(at_), kTile);
-    if constexpr (T::kPacked)  // or halves of 256 states are scaled between the products
+    if constexpr (T::kStops)  // or halves of 256 states are scaled between the products
       for (auto& of_head : state) hopper::pin_registers(of_head);
     hopper::wgmma_fence();
 #pragma unroll
@@ -251,7 +232,7 @@ class StateWarpgroup {
 
   __device__ void enter(float (&state)[T::kHeads][kRegisters], const Segment& segment, const Item& item) {
     for (float& unscale : unscale_) unscale = 1.0F;
-    if (outputs() && segment.first > 0) {
+    if (kOutputs && segment.first > 0) {
       take(state);
       return;
     }
@@ -261,16 +242,26 @@ class StateWarpgroup {
       for (float& value : state[head]) value = 0.0F;
       if (args_.ssd.in.initial_states == nullptr || segment.first > 0) continue;
       for_each_pair(state[head], item, head, [&](std::int64_t at, float& first, float& second) {
-        const float2 pair = load_state_pair(args_.ssd.in.initial_states, state_dtype(), at);
+        const float2 pair = *reinterpret_cast<const float2*>(args_.ssd.in.initial_floats() + at);
         first = pair.x;
         second = pair.y;
       });
     }
   }
 
-  __device__ int first_stop(const SegmentsOf<T>& segments, const Segment& segment) const {
-    if (args_.stop_count == 0) return 0;
-    return first_stop_from(args_.stops, args_.stop_count, segments.begin() + segment.first * kSteps);
+  /// The first step of the segment whose state is wanted.
+  __device__ void find_stop(const SegmentsOf<T>& segments, const Segment& segment) {
+    if (segment.first == 0) {
+      const PackedStop first = args_.first_stops[segments.sequence()];
+      stop_row_ = first.step;
+      next_stop_ = first.index;
+    } else {
+      next_stop_ = first_stop_from(args_.stops, args_.stop_count, segments.begin() + segment.first * kSteps);
+      set_stop_row(segments);
+    }
+  }
+  __device__ void set_stop_row(const SegmentsOf<T>& segments) {
+    stop_row_ = row_of_stop(args_.stops, args_.stop_count, next_stop_, segments.begin(), segments.steps());
   }
 
   /// All states of the next step.
@@ -284,11 +275,12 @@ class StateWarpgroup {
         float scale = T::kScaled ? unscale_[head] : 1.0F;
         if constexpr (T::kScaled) asm volatile("" : "+f"(scale));  // else all products come before the loop
         for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
-          store_state_pair(args_.stop_states, state_dtype(), at, scale * first, scale * second);
+          *reinterpret_cast<float2*>(args_.stop_states + at) = make_float2(scale * first, scale * second);
         });
       }
       ++next_stop_;
     } while (next_stop_ < args_.stop_count && args_.stops[next_stop_].step == step);
+    set_stop_row(segments);
   }
 
   /// `ends`: the item does.
@@ -300,14 +292,14 @@ class StateWarpgroup {
         for (float& value : state[head]) value *= unscale_[head];
     }
     if (!ends) {
-      if (!outputs() || plan_.parts == 1) hand_over(state);
+      if (!kOutputs || plan_.parts == 1) hand_over(state);
       return;
     }
     if (args_.ssd.final_states == nullptr) return;
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head)
       for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
-        store_state_pair(args_.ssd.final_states, state_dtype(), at, first, second);
+        *reinterpret_cast<float2*>(args_.ssd.final_floats() + at) = make_float2(first, second);
       });
   }
 
@@ -317,7 +309,7 @@ class StateWarpgroup {
     float* to = args_.handed.states + block * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
     for (int i = 0; i < kAllRegisters; ++i) to[i * kGroupThreads] = state[i / kRegisters][i % kRegisters];
-    if (outputs()) {
+    if constexpr (kOutputs) {
       __threadfence();
       group_barrier();
       if (thread_ == 0)
@@ -361,7 +353,9 @@ class StateWarpgroup {
   typename Shared::States::Position state_at_;  // a chunk ahead of the rest
   hopper::RingPositions at_;
   struct Nothing {};
-  [[no_unique_address]] std::conditional_t<T::kPacked, int, Nothing> next_stop_;  ///< in stops
+  using OfStops = std::conditional_t<T::kStops, int, Nothing>;
+  [[no_unique_address]] OfStops next_stop_;  ///< in stops
+  [[no_unique_address]] OfStops stop_row_;   ///< its step in the sequence, or kNoStop
 };
 
 }  // namespace ssmbench::ssd_hopper

@@ -24,19 +24,28 @@ Variant variant_for(int states, bool gated) {
 }
 
 template <class Io, int kTiles, int kStates, bool kGated>
-PackedVariant packed_variant_of() {
-  using Outputs = PackedTraits<Io, kTiles, kStates, kGated>;
-  return {ssd_kernel<Outputs>, Outputs::Layout::kBytes};
+PackedVariant packed_variant_of(bool stops) {
+  using Outputs = PackedTraits<Io, Pass::outputs, kTiles, kStates, kGated>;
+  if constexpr (kTiles == 2) {
+    return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, nullptr, 0};
+  } else {
+    using WithStops = PackedTraits<Io, Pass::outputs, 1, kStates, kGated, true>;
+    using States = PackedTraits<Io, Pass::states, 1, kStates, false>;
+    return {stops ? ssd_kernel<WithStops> : ssd_kernel<Outputs>, Outputs::Layout::kBytes,
+            ssd_parts_kernel<States>, States::Layout::kBytes};
+  }
 }
 
 template <class Io, int kTiles>
-PackedVariant packed_variant_for(int states, bool gated) {
+PackedVariant packed_variant_for(int states, bool gated, bool stops) {
   if (states == 64)
-    return gated ? packed_variant_of<Io, kTiles, 64, true>() : packed_variant_of<Io, kTiles, 64, false>();
+    return gated ? packed_variant_of<Io, kTiles, 64, true>(stops)
+                 : packed_variant_of<Io, kTiles, 64, false>(stops);
   if constexpr (kTiles == 1)
     if (states == 256)
-      return gated ? packed_variant_of<Io, 1, 256, true>() : packed_variant_of<Io, 1, 256, false>();
-  return gated ? packed_variant_of<Io, kTiles, 128, true>() : packed_variant_of<Io, kTiles, 128, false>();
+      return gated ? packed_variant_of<Io, 1, 256, true>(stops) : packed_variant_of<Io, 1, 256, false>(stops);
+  return gated ? packed_variant_of<Io, kTiles, 128, true>(stops)
+               : packed_variant_of<Io, kTiles, 128, false>(stops);
 }
 
 }  // namespace ssmbench::ssd_hopper

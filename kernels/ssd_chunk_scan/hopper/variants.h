@@ -15,10 +15,12 @@ struct Variant {
   int state_groups = 1;  ///< warpgroups of a block that hand on states, with a flag each
 };
 
-/// The kernel of packed sequences.
+/// The same for packed sequences.
 struct PackedVariant {
   void (*kernel)(PackedArgs);
   int shared_bytes;
+  void (*parts_kernel)(PackedArgs);  ///< null for items of two tiles, which are not in parts
+  int parts_shared_bytes;
 };
 
 /// Those for items of one or two row tiles, for a padded dstate of 64, 128 or 256, with or without z. Two tiles
@@ -28,7 +30,8 @@ template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);
 /// Of f32 tensors, items of two row tiles, for a padded dstate of 64 or 128.
 Variant tf32_variant(int states);
+/// `stops`: with states on the way, of items of one tile.
 template <class Io, int kTiles>
-PackedVariant packed_variant_for(int states, bool gated);
+PackedVariant packed_variant_for(int states, bool gated, bool stops);
 
 }  // namespace ssmbench::ssd_hopper

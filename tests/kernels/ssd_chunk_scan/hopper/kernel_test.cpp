@@ -184,17 +184,16 @@ std::vector<Problem> packed_part_problems() {
 /// States on the way: one, several in a chunk, at every step, in whole items and in parts.
 std::vector<Problem> stop_problems() {
   std::vector<Problem> all;
-  for (const std::int64_t nheads : {3, 48})
-    for (const std::int64_t sequences : {1, 5, 40})
-      for (const std::int64_t stops : {1, 30, 300})
-        all.push_back(packed_problem_of({{"seqlen", size(1900)},
-                                         {"sequences", size(sequences)},
-                                         {"nheads", size(nheads)},
-                                         {"states_at", size(stops)},
-                                         {"lengths", sequences == 5 ? "with-empty" : "ragged"},
-                                         {"headdim", size(stops == 30 ? 72 : 64)},
-                                         {"dstate", size(stops == 300 ? 40 : 128)},
-                                         {"z", sequences == 5}}));
+  for (const std::int64_t sequences : {1, 5, 40})
+    for (const std::int64_t stops : {1, 5, 30, 300})
+      all.push_back(packed_problem_of({{"seqlen", size(1000)},
+                                       {"sequences", size(sequences)},
+                                       {"nheads", size(stops == 5 ? 48 : 3)},
+                                       {"states_at", size(stops)},
+                                       {"lengths", sequences == 5 ? "with-empty" : "ragged"},
+                                       {"headdim", size(stops == 30 ? 72 : 64)},
+                                       {"dstate", size(stops == 300 ? 40 : 128)},
+                                       {"z", sequences == 5}}));
   all.push_back(packed_problem_of({{"seqlen", size(200)}, {"states_at", size(200)}}));
   return all;
 }
@@ -210,9 +209,7 @@ TEST_CASE("cuda-hopper agrees with the reference on few long packed sequences",
 
 TEST_CASE("cuda-hopper agrees with the reference on states at steps of packed sequences",
           "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
-  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
-    check_all(stop_problems(), distribution);
-  check_all(in_f16(stop_problems()), "mamba");
+  for (const char* distribution : {"mamba", "slow_decay"}) check_all(stop_problems(), distribution);
   check_all(in_f16(stop_problems()), "tiny_delta");
   check_all(wide(stop_problems()), "mamba");
   check_all(in_f16(wide(stop_problems())), "trained");
@@ -319,13 +316,9 @@ TEST_CASE("cuda-hopper agrees with the reference on states in 16 bits",
       problem = problem.with({{"state_dtype", state}, {"initial_states", true}, {"final_states", true}});
     return problems;
   };
-  check_all(in(plan_problems(), "bf16"), "mamba");
   check_all(in(size_problems(), "f16"), "slow_decay");
-  check_all(in(part_problems(), "f16"), "mamba");
-  check_all(in(wide(size_problems()), "bf16"), "mamba");
-  check_all(in(packed_size_problems(), "f16"), "mamba");
+  check_all(in(in_f32(size_problems()), "bf16"), "mamba");
   check_all(in(packed_part_problems(), "bf16"), "mamba");
-  check_all(in(stop_problems(), "bf16"), "slow_decay");
   check_all(in_f16(in(stop_problems(), "f16")), "mamba");
 }
 

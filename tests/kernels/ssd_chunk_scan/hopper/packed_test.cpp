@@ -215,6 +215,11 @@ TEST_CASE("hopper: the first state that is wanted from a step on") {
   CHECK(first(4) == 2);
   CHECK(first(65) == 3);
   CHECK(first(91) == 4);
+  const auto row = [&](int begin, int steps) { return first_stop_of(stops.data(), 4, begin, steps).step; };
+  CHECK(row(2, 10) == 1);
+  CHECK(row(4, 61) == 60);
+  CHECK(row(4, 60) == kNoStop);
+  CHECK(row(91, 10) == kNoStop);
 }
 
 TEST_CASE("hopper: packed sequences that fill the GPU have items of two tiles") {
