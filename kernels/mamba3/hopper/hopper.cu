@@ -50,31 +50,30 @@ int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each, and the angles of cut
-/// items are handed on from block to block. Parts of items begin anywhere.
+/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each. A pass of states does not.
 bool rotates_itself(const Mamba3& scan, const Plan& plan) {
   return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
          scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
 }
 
-/// What is prepared, the rows of ranks, and the states and angles that blocks hand on; in bytes. Not of the
-/// fused scan, which needs weights of steps alone.
+/// What is prepared, the rows of ranks, the states that blocks hand on, and phases; in bytes. Not of the fused
+/// scan, which needs weights of steps alone.
 struct Workspace {
   PreparedLayout prepared;
-  std::size_t v, y, handed, angles, flags, bytes;
+  std::size_t v, y, handed, of_steps, of_chunks, bytes;
 
   Workspace(const Mamba3& scan, const Plan& plan) : prepared(scan, !rotates_itself(scan, plan)) {
     const std::int64_t rows =
         scan.is_mimo ? scan.batch * rows_of(scan) * scan.nheads * scan.headdim : 0;  // elements
-    const std::int64_t givers = rotates_itself(scan, plan) ? plan.blocks : 0;
+    const std::int64_t angles = rotates_itself(scan, plan) ? scan.batch * scan.nheads * scan.angles : 0;
     WorkspaceLayout layout;
     layout.take(static_cast<std::int64_t>(prepared.bytes), 1);
     v = layout.take(rows, 2);
     y = layout.take(rows, sizeof(float));
     handed = layout.take(
         static_cast<std::int64_t>(ssd_hopper::handed_layout_of(plan, padded_dstate(scan)).bytes), 1);
-    angles = layout.take(givers * ssd_hopper::kRotatedPairs, sizeof(std::uint32_t));
-    flags = layout.take(givers, sizeof(unsigned));
+    of_steps = layout.take(angles * scan.seqlen, sizeof(std::uint16_t));
+    of_chunks = layout.take(angles * plan.chunks.value, sizeof(std::uint32_t));
     bytes = layout.bytes();
   }
 };
@@ -129,26 +128,24 @@ SsdArgs scan_args(const Mamba3Args& args, const PreparedRows& rows, bool is_prep
   return to;
 }
 
-ssd_hopper::Rotation rotation_of(const Mamba3Args& args, void* handed, void* flags) {
+ssd_hopper::Rotation rotation_of(const Mamba3Args& args, const ChunkPhases& phases) {
   const Mamba3& scan = args.scan;
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  return {.rates = hopper::tensor_map(
-              {.data = args.rates,
+  return {.phases = hopper::tensor_map(
+              {.data = phases.of_steps,
                .rank = 4,
                .sizes = {size(scan.angles), size(scan.nheads), size(scan.seqlen), size(scan.batch)},
                .tile = {ssd_hopper::kRotatedPairs, 1, ssd_hopper::kSteps, 1},
                .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE,
                .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE}),
+          .of_chunks = phases.of_chunks,
           .heads_per_group = static_cast<int>(scan.heads_per_group()),
           .angles = static_cast<int>(scan.angles),
-          .dt = args.dt,
           .B_bias = args.K_bias,
           .C_bias = args.Q_bias,
           .input_angle = args.input_angle,
           .final_angle = args.final_angle,
-          .final_B = args.final_k,
-          .handed = static_cast<std::uint32_t*>(handed),
-          .flags = static_cast<unsigned*>(flags)};
+          .final_B = args.final_k};
 }
 
 ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
@@ -164,8 +161,9 @@ void allow_shared_bytes(Kernel* kernel, int bytes) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 }
 
-/// The scan that rotates q and k itself.
-Launch rotated_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::HopperArgs& scan) {
+/// `phases`, and the scan that rotates q and k itself, which begins while they end.
+Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
+                      const ssd_hopper::HopperArgs& scan) {
   const int states = padded_dstate(args.scan);
   const bool gated = args.Z != nullptr;
   const RotatedVariant variant = dtype == DType::f16 ? rotated_scan_for<__half>(states, gated)
@@ -173,13 +171,12 @@ Launch rotated_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::Hop
   allow_shared_bytes(variant.kernel, variant.shared_bytes);
   return [=](void* queue) {
     const auto stream = static_cast<cudaStream_t>(queue);
-    const auto blocks = static_cast<unsigned>(scan.plan.blocks);
     if (scan.plan.hands_over())
-      for (unsigned* flags : {scan.handed.flags, scan.rotation.flags})
-        check_cuda(cudaMemsetAsync(flags, 0, blocks * sizeof(unsigned), stream));
-    variant.kernel<<<blocks, static_cast<unsigned>(variant.threads),
-                     static_cast<std::size_t>(variant.shared_bytes), stream>>>(scan);
-    check_cuda(cudaGetLastError());
+      check_cuda(
+          cudaMemsetAsync(scan.handed.flags, 0, std::size_t(scan.plan.blocks) * sizeof(unsigned), stream));
+    phases(stream);
+    ssd_hopper::launch_plan(hopper::Begin::early, stream, variant.kernel, variant.threads,
+                            variant.shared_bytes, scan);
   };
 }
 
@@ -232,8 +229,10 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
                 .rows = ranks.y};
   std::vector<Launch> launches;
   if (rotates) {
-    scan.rotation = rotation_of(args, base + at.angles, base + at.flags);
-    launches = {launch_weights(args, dtype, rows), rotated_launch(args, dtype, scan)};
+    const ChunkPhases phases{reinterpret_cast<std::uint16_t*>(base + at.of_steps),
+                             reinterpret_cast<std::uint32_t*>(base + at.of_chunks)};
+    scan.rotation = rotation_of(args, phases);
+    launches = {rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan)};
   } else {
     launches = {launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};
   }

@@ -3,6 +3,7 @@
 
 #include "base/logic_error.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/mamba3/hopper/phases.cuh"
 #include "kernels/mamba3/hopper/prepare.cuh"
 
 namespace ssmbench::mamba3_hopper {
@@ -17,20 +18,43 @@ Launch rotate_launch(const Mamba3Args& args, const PrepareGrid& grid, const Prep
                    grid.shared_bytes(), args, grid, to, static_cast<int>(args.scan.heads_per_group()));
 }
 
+/// `launch`, and that of what initial and final states need.
 template <class Io>
-Launch weights_of(const Mamba3Args& args, const PreparedRows& to) {
+Launch with_ends(const Mamba3Args& args, const PreparedRows& to, const Launch& launch) {
+  if (to.seed == nullptr && args.final_v == nullptr) return launch;
   const Mamba3& scan = args.scan;
-  const dim3 threads(kPrepareThreads);
-  const std::int64_t steps = scan.batch * scan.nheads * scan.seqlen;
   const std::int64_t vectors = scan.batch * scan.nheads * scan.headdim * (scan.dstate / 4);
-  const Launch weigh =
-      launch_of(weigh_kernel<Io>, ceil_div(steps, kPrepareThreads), threads, 0, args, to, steps);
-  if (to.seed == nullptr && args.final_v == nullptr) return weigh;
-  const Launch ends = launch_of(ends_kernel<Io>, ceil_div(vectors, kPrepareThreads), threads, 0, args, to);
+  const Launch ends =
+      launch_of(ends_kernel<Io>, ceil_div(vectors, kPrepareThreads), dim3(kPrepareThreads), 0, args, to);
   return [=](void* stream) {
-    weigh(stream);
+    launch(stream);
     ends(stream);
   };
+}
+
+std::int64_t steps_of(const Mamba3& scan) {
+  return scan.batch * scan.nheads * scan.seqlen;
+}
+
+template <class Io>
+Launch weights_of(const Mamba3Args& args, const PreparedRows& to) {
+  const std::int64_t steps = steps_of(args.scan);
+  return with_ends<Io>(args, to,
+                       launch_of(weigh_kernel<Io>, ceil_div(steps, kPrepareThreads), dim3(kPrepareThreads), 0,
+                                 args, to, steps));
+}
+
+template <class Io>
+Launch phases_of(const Mamba3Args& args, const PreparedRows& to, const ChunkPhases& phases) {
+  const Mamba3& scan = args.scan;
+  const std::int64_t vectors =
+      scan.batch * ceil_div(scan.seqlen, kSegment) * scan.nheads * scan.angles / kPhasePairs;
+  const std::int64_t phase_blocks = ceil_div(vectors, kPrepareThreads);
+  const std::int64_t steps = steps_of(scan);
+  return with_ends<Io>(
+      args, to,
+      launch_of(phases_kernel<Io>, phase_blocks + ceil_div(steps, kPrepareThreads), dim3(kPrepareThreads), 0,
+                args, to, phases, static_cast<int>(phase_blocks), steps));
 }
 
 template <class Io>
@@ -53,6 +77,12 @@ Launch rows_of(const Mamba3Args& args, const PreparedRows& to) {
 Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
   if (dtype == DType::bf16) return weights_of<__nv_bfloat16>(args, to);
   if (dtype == DType::f16) return weights_of<__half>(args, to);
+  throw_logic_error("not a dtype of 16 bits");
+}
+
+Launch launch_phases(const Mamba3Args& args, DType dtype, const PreparedRows& to, const ChunkPhases& phases) {
+  if (dtype == DType::bf16) return phases_of<__nv_bfloat16>(args, to, phases);
+  if (dtype == DType::f16) return phases_of<__half>(args, to, phases);
   throw_logic_error("not a dtype of 16 bits");
 }
 

@@ -164,16 +164,20 @@ __device__ __forceinline__ void segment_angles(std::uint32_t* to, const Mamba3Ar
     args.final_angle[at.state(scan) * scan.angles + column.pair] = radians_of_phase(phase);
 }
 
-/// s and γ, a thread for each of the `steps` of all heads and sequences.
+/// s and γ of step `at` of the `steps` of all heads and sequences.
 template <class Io>
-__global__ void __launch_bounds__(kPrepareThreads)
-    weigh_kernel(const Mamba3Args args, const PreparedRows to, const std::int64_t steps) {
-  const std::int64_t at = std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x;
+__device__ __forceinline__ void weigh_step(const Mamba3Args& args, const PreparedRows& to, std::int64_t steps,
+                                           std::int64_t at) {
   if (at >= steps) return;
   const float gamma = mamba3::scalars_of<Io>(args, at).gamma;
   const bool is_last = (at + 1) % args.scan.seqlen == 0;
   to.gamma[at] = gamma;
   to.s[at] = is_last ? gamma : gamma + mamba3::scalars_of<Io>(args, at + 1).previous;
+}
+template <class Io>
+__global__ void __launch_bounds__(kPrepareThreads)
+    weigh_kernel(const Mamba3Args args, const PreparedRows to, const std::int64_t steps) {
+  weigh_step<Io>(args, to, steps, std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x);
 }
 
 /// Turns the first `rotated` of q's and k's pairs. Sine and cosine are the hardware's, 2^-21 off on [−π, π].

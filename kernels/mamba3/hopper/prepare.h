@@ -116,10 +116,17 @@ struct PreparedLayout {
   }
 };
 
-/// The launches that write s, gamma, seed and Final_V_State, and all that is prepared with Final_Angle_State and
-/// Final_K_State, too. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16
+/// Phases (phase.h) for the scan that rotates q and k itself.
+struct ChunkPhases {
+  std::uint16_t* of_steps;  ///< (B, L, H, S): behind steps, from the begin of their chunks of 64; 2^-16 turns
+  std::uint32_t* of_chunks;  ///< (B, chunks, H, S): what chunks add; 2^-32 turns
+};
+
+/// The launches that write s, gamma, seed and Final_V_State; phases, too, where S is a multiple of 4 and the form
+/// SISO; and all that is prepared with Final_Angle_State and Final_K_State, too. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16
 /// bytes, dstate a multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
 Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to);
+Launch launch_phases(const Mamba3Args& args, DType dtype, const PreparedRows& to, const ChunkPhases& phases);
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 
 }  // namespace ssmbench::mamba3_hopper

@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(kRotatedThreads, 1)
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
   if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
   __syncthreads();
+  hopper::wait_for_prerequisites();  // phases and weights
   if (group == 0) {
     warpgroup_reg_dealloc<mamba3_hopper::kProducerRegisters>();
     produce<T>(args, SharedMemory<T>(), group_thread());

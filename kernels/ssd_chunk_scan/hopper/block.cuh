@@ -29,18 +29,16 @@ struct GivenWeights {
   float* rows;  ///< then, in place of out: (B, rows, H, P)
 };
 
-/// What turns B and C of a group for each of its heads, in place, where T::kRotated. f32 but for the rates.
+/// What turns B and C of a group for each of its heads, in place, where T::kRotated.
 struct Rotation {
-  CUtensorMap rates;  ///< (B, L, H, S) io dtype
+  CUtensorMap phases;              ///< (B, L, H, S): of steps within their chunks, 2^-16 turns
+  const std::uint32_t* of_chunks;  ///< (B, chunks, H, S): what chunks add, 2^-32 turns
   int heads_per_group, angles;
-  const float* dt;           ///< (B, H, L)
   const float* B_bias;       ///< (H, N)
   const float* C_bias;       ///< (H, N)
   const float* input_angle;  ///< (B, H, S) or null
   float* final_angle;        ///< (B, H, S) or null
   float* final_B;            ///< (B, H, N) or null: the last step's, not rounded
-  std::uint32_t* handed;     ///< [block][pair]: angles that blocks hand on with their states
-  unsigned* flags;           ///< per block: 1 when they are there
 };
 
 /// Arguments of the kernel.
@@ -291,12 +289,10 @@ struct SharedMemory {
     return reinterpret_cast<float*>(pointer(Layout::kSkip)) + warpgroup * kRows;
   }
 
-  /// Angles' rates of a slot, [step][pair].
-  __device__ std::uint32_t rates(typename Projections::Position at) const {
+  /// Phases of a slot, [step][pair].
+  __device__ std::uint32_t phases(typename Projections::Position at) const {
     return b_tile(at) + 2 * Layout::kHalves * kTile;
   }
-  /// Of the rotating warps: once each has written its sums of angles.
-  __device__ std::uint32_t angle_sums_barrier() const { return base + Layout::kRotation; }
   /// What lies at an address of shared memory.
   template <class Element>
   __device__ Element* at_address(std::uint32_t address) const {
@@ -318,12 +314,10 @@ struct SharedMemory {
   __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
     constexpr bool kOutputs = T::kPass == Pass::outputs;
-    if constexpr (T::kRotated) {
+    if constexpr (T::kRotated)
       projections().init(1, kRotatingWarps, kReaders * (1 + kOutputs * T::kHeads));
-      hopper::barrier_init(angle_sums_barrier(), 32 * kRotatingWarps);
-    } else {
+    else
       projections().init(1, T::kCluster * kReaders * (1 + kOutputs * T::kHeads));
-    }
     for (int head = 0; head < T::kHeads; ++head) {
       x(head).init(1, kReaders * (1 + kOutputs));
       if constexpr (kOutputs) {

@@ -85,12 +85,12 @@ struct Depths<Pass::states, kHeads, kStates> {
   static constexpr int kScalars = 4;
 };
 
-/// Where B and C are rotated in place: angles' rates of a chunk come with them, and less is left for states.
+/// Where B and C are rotated in place: phases of a chunk come with them, and less is left for states.
 struct RotatedDepths : Depths<Pass::outputs, 1, 128> {
   static constexpr int kState = 2;
 };
-inline constexpr int kRotatedPairs = 32;                   ///< of a row, at most
-inline constexpr int kRates = kSteps * kRotatedPairs * 2;  ///< bytes
+inline constexpr int kRotatedPairs = 32;                    ///< of a row, at most
+inline constexpr int kPhases = kSteps * kRotatedPairs * 2;  ///< bytes
 inline constexpr int kRotatingWarps = 4;
 
 /// Offsets in bytes; tiles are aligned to 1024.
@@ -103,7 +103,7 @@ struct Layout {
   static constexpr bool kRotated = std::is_same_v<Depth, RotatedDepths>;
   static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
   static constexpr int kProjectionSlot =
-      (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile + (kRotated ? kRates : 0);
+      (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile + (kRotated ? kPhases : 0);
   static constexpr int kStateSlot = kHalves * kTile;
 
   static constexpr int kProjections = 0;
@@ -118,13 +118,10 @@ struct Layout {
   static constexpr int kRingBytes =
       16 * (Depth::kProjections + kHeads * (Depth::kX + std::max(Depth::kState, 2) + Depth::kScalars)) +
       24 * kHeads * Depth::kGates;
-  /// Of the rotating warps: a barrier, sums of angles of each of them, twice, biases of B and of C, and angles,
-  /// [step][pair].
-  static constexpr int kRotation = (kBarriers + kRingBytes + 8 * Depth::kProjections + 15) / 16 * 16;
-  static constexpr int kAngleSums = kRotation + 16;
-  static constexpr int kBiases = kAngleSums + 2 * kRotatingWarps * kRotatedPairs * 4;
-  static constexpr int kAngles = kBiases + 2 * kStates * 4;
-  static constexpr int kRotationEnd = kAngles + kSteps * kRotatedPairs * 4;
+  /// Of the rotating warps: sums of angles of each of them, and biases of B and of C.
+  static constexpr int kAngleSums = (kBarriers + kRingBytes + 8 * Depth::kProjections + 15) / 16 * 16;
+  static constexpr int kBiases = kAngleSums + kRotatingWarps * kRotatedPairs * 4;
+  static constexpr int kRotationEnd = kBiases + 2 * kStates * 4;
   static constexpr int kBytes =  // the start is not aligned to 1024
       (kRotated ? kRotationEnd : kBarriers + kRingBytes) + 1024;
   static_assert(kBytes <= kMaxBlockBytes);

@@ -179,7 +179,7 @@ class Loader {
       }
     }
     if constexpr (T::kRotated)
-      hopper::load_tile(shared_.rates(projections_at_), args_.rotation.rates,
+      hopper::load_tile(shared_.phases(projections_at_), args_.rotation.phases,
                         {{0, cursor.item().group, cursor.chunk() * kSteps, cursor.item().b}}, full);
     projections_at_.advance();
   }
