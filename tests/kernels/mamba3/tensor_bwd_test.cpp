@@ -35,7 +35,16 @@ struct HostBf16 {
   static void store(void* data, std::int64_t at, float value) {
     static_cast<std::uint16_t*>(data)[at] = Bf16::store(value);
   }
-  static Pair load_pair(const void* data, std::int64_t at) { return {{load(data, at), load(data, at + 1)}}; }
+  static std::uint32_t load_word(const void* data, std::int64_t at) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, static_cast<const std::uint16_t*>(data) + at, sizeof word);
+    return word;
+  }
+  static Pair unpack_word(std::uint32_t word) {
+    std::uint16_t of[2];
+    std::memcpy(of, &word, sizeof word);
+    return {{Bf16::load(of[0]), Bf16::load(of[1])}};
+  }
   static void store_pair(void* data, std::int64_t at, const Pair& pair) {
     for (int i = 0; i < 2; ++i) store(data, at + i, pair.x[i]);
   }
