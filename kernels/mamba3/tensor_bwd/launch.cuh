@@ -126,14 +126,6 @@ struct DeviceIo {
     else
       store(data, at, value);
   }
-  template <bool kIsFloat>
-  static __device__ void store_rates(void* data, std::int64_t at, const float (&from)[4]) {
-    if constexpr (kIsFloat)
-      store_words(static_cast<float*>(data) + at, from);
-    else
-      *reinterpret_cast<uint2*>(static_cast<Bf16*>(data) + at) =
-          make_uint2(pack_pair<Bf16>(from[0], from[1]), pack_pair<Bf16>(from[2], from[3]));
-  }
   template <class T>
   static __device__ void load_shared(T (&to)[4], const T* data) {
     const uint4 bits = *reinterpret_cast<const uint4*>(data);

@@ -86,10 +86,6 @@ struct HostBf16 {
     else
       store(data, at, value);
   }
-  template <bool kIsFloat>
-  static void store_rates(void* data, std::int64_t at, const float (&from)[4]) {
-    for (int i = 0; i < 4; ++i) store_rate<kIsFloat>(data, at + i, from[i]);
-  }
   template <class T>
   static void load_shared(T (&to)[4], const T* data) {
     std::copy_n(data, 4, to);
@@ -98,10 +94,6 @@ struct HostBf16 {
   template <class T>
   static T fetch(const T* data) {
     return *data;
-  }
-  template <class T>
-  static void load_words(T (&to)[4], const T* data) {
-    std::copy_n(data, 4, to);
   }
   template <class T>
   static void store_words(T* data, const T (&from)[4]) {
