@@ -40,8 +40,7 @@ struct alignas(128) HeadFlows {
   float diagonal[kSteps];  ///< of the same, row sums of blocks on the diagonal
   float biases[2][kWarpsOfGroup][kRanks * kStates];  ///< dq, dk, turned back: sums of 16 rows each, by rank
   float turns[kWarpsOfGroup][kStates / 2];           ///< dθ: the same
-  float skip[kWarpsOfGroup];                         ///< ⟨dy, V⟩, in parts
-  float states[kWarpsOfGroup];                       ///< ⟨S', S⟩, in parts
+  float skipped[kSteps];                             ///< SISO's dy·V
 };
 
 /// A thread's pairs of an angle tile.
@@ -98,11 +97,6 @@ struct HopperShared {
   __device__ Squares squares() const { return {base + Layout::kBarriers + Inputs::kBytes}; }
   __device__ Flows flows() const { return {squares().barriers + Squares::kBytes}; }
   __device__ Turned turned() const { return {flows().barriers + Flows::kBytes}; }
-  /// Says that the key warpgroup has read Z of a slot of the inputs.
-  __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
-    return turned().barriers + Turned::kBytes + at.slot * hopper::kBarrierBytes;
-  }
-
   __device__ std::uint32_t x_tile(typename Inputs::Position at) const {
     return base + at.slot * Layout::kStage;
   }
@@ -139,10 +133,6 @@ struct HopperShared {
   __device__ const float* owns(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kOwns)) + at.slot * kSteps;
   }
-  /// A state tile, as 16-byte vectors.
-  __device__ const uint4* vectors(std::uint32_t tile) const {
-    return reinterpret_cast<const uint4*>(pointer(static_cast<int>(tile - base)));
-  }
   /// [vector][thread of the warpgroup]
   __device__ float4* turned_of_q() const { return reinterpret_cast<float4*>(pointer(Layout::kTurned)); }
   __device__ HeadFlows<T::kStates, T::kRanks>& flows_of(typename Flows::Position at) const {
@@ -155,8 +145,6 @@ struct HopperShared {
     squares().init(kWarpsOfGroup, 2 * kWarpsOfGroup);
     flows().init(2 * ssd::kGroupThreads, 32);
     turned().init(ssd::kGroupThreads, ssd::kGroupThreads);
-    for (typename Inputs::Position at; at.parity == 0; at.advance())
-      hopper::barrier_init(gates_read(at), kWarpsOfGroup);
     hopper::barrier_init_fence();
   }
 

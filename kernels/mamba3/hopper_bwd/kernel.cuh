@@ -7,17 +7,18 @@
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice, so that
 //           dQ and dK stay in registers, and sums over heads have one order
 //
-//     warpgroup    registers  role
-//     0 producer          48  warp 0 loads, warp 3 stores dV and dZ, warp 2 what sums over time are made from
-//     1 queries          224  dy, M, X, y, dZ; dQ in 64 registers (queries.cuh)
-//     2 keys             232  dV, ⟨S', S⟩, dθ; dK in 64 registers (keys.cuh)
+//     warpgroup    registers, MIMO  role
+//     0 producer            56, 48  warp 0 loads, warp 3 stores dV and dZ, warp 2 what sums over time are made from
+//     1 queries           224, 224  dy, M, X, y, dZ; dQ in 64 registers (queries.cuh)
+//     2 keys              224, 232  dV, dθ; dK in 64 registers (keys.cuh)
+//
+// SISO's warpgroups share code, consumers.cuh.
 //
 // Shared memory with Z and N = 128, in KB: V, Z, dout, q, k, S and S' 2 × 88, and their steps 2 × 1.3; dy, M and X 24;
-// dθ of q 8; flows 2 × 6.8.
+// dθ of q 8; flows 2 × 7.
 
-#include "kernels/mamba3/hopper_bwd/keys.cuh"
+#include "kernels/mamba3/hopper_bwd/consumers.cuh"
 #include "kernels/mamba3/hopper_bwd/producer.cuh"
-#include "kernels/mamba3/hopper_bwd/queries.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/roles.cuh"
 
 namespace ssmbench::mamba3_bwd {
@@ -26,15 +27,36 @@ template <class T>
 __global__ void __launch_bounds__(ssd::kThreads, 1)
     mamba3_hopper_gradients_kernel(const __grid_constant__ HopperArgs args) {
   using Shared = HopperShared<T>;
-  ssd::run_roles<Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
-      args, [&](const Shared& shared) { load_heads<T>(args, shared); },
-      [&](const Shared& shared) {
-        if constexpr (T::kIsMimo)
-          release_inputs<T>(args, shared);
-        else
-          ssd::store_gradients<T>(args, shared);
-      },
-      [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
+  if constexpr (T::kIsMimo) {
+    ssd::run_roles<Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
+        args, [&](const Shared& shared) { load_heads<T>(args, shared); },
+        [&](const Shared& shared) { release_inputs<T>(args, shared); },
+        [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
+  } else {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    // Uniform, and known to be so.
+    const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / ssd::kGroupThreads, 0);
+    if (threadIdx.x == 0) Shared().init_barriers();
+    __syncthreads();
+    if (group == 0) {
+      warpgroup_reg_dealloc<kProducerRegisters>();
+      const int warp = ssd::group_thread() / 32;
+      const int lane = ssd::group_thread() % 32;
+      if (warp == 0) {
+        if (lane == 0) load_heads<T>(args, Shared());
+      } else if (warp == 3) {
+        if (lane == 0) ssd::store_gradients<T>(args, Shared());
+      } else if (warp == 2) {
+        write_flows<T>(args, Shared(), lane);
+      }
+    } else {
+      warpgroup_reg_alloc<kConsumerRegisters>();
+      Consumer<T>(args, Shared(), ssd::group_thread(), group == 1).run();
+    }
+#else
+    __trap();
+#endif
+  }
 }
 
 }  // namespace ssmbench::mamba3_bwd

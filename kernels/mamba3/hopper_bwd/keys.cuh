@@ -4,7 +4,7 @@
 // state. Warp w has rows 16w … 16w + 15 of every product:
 //
 //   dV = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ) + D·dy    dk = Xᵀ·q + s∘leave ∘ (V·S'), turned back: dK over heads
-//   ⟨S', S⟩, ⟨dy, V⟩, dθ of q and k
+//   ⟨dy, V⟩, dθ of q and k
 //
 // dy, M, X and q's part of dθ come from the query warpgroup.
 
@@ -17,14 +17,18 @@
 namespace ssmbench::mamba3_bwd {
 
 template <class T>
+class Consumer;
+
+template <class T>
 class KeyWarpgroup {
+  friend class Consumer<T>;  // SISO's
   using Io = typename T::Io;
   using Shared = HopperShared<T>;
   using Steps = float[kStepFloats][kSteps];
   static constexpr int kHalves = Shared::Layout::kHalves;
   using Sums = ssd::ProjectionSums<kHalves>;
-  /// Halves of the states whose products run during the epilogue of the one before: with SISO registers are short.
-  static constexpr int kHalvesAhead = T::kIsMimo ? kHalves : 1;
+  /// Halves of the states whose products run during the epilogue of the one before.
+  static constexpr int kHalvesAhead = kHalves;
   static constexpr auto kAlong = hopper::Major::k;
   static constexpr auto kAcross = hopper::Major::rows;
 
@@ -45,9 +49,7 @@ class KeyWarpgroup {
     const ssd::BlockPlace place(args_);
     for (int head = 0; head < place.heads; ++head) {
       one_head(dK, head);
-      input_at_.advance();
-      square_at_.advance();
-      flow_at_.advance();
+      advance();
     }
     const int thread = ssd::group_thread();  // again: registers are short
     write_vectors<T>(args_, ssd::Projection::B, dK, {16 * (thread / 32), 0, thread % 32});
@@ -61,14 +63,13 @@ class KeyWarpgroup {
                                                                 ssd::tile_operand(tile));
   }
 
-  __device__ __forceinline__ void one_head(Sums& dK, int head) {
+  /// All but the epilogue of dk, of which it starts the first half.
+  __device__ __forceinline__ void start_head(float (&dk)[32], std::uint32_t (&weighed)[16], OwnPhases& phases,
+                                             int head) {
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     std::uint32_t x[16];
     ssd::load_tile_pairs(x, shared_.x_tile(input_at_) + fragment_);
-    float dk[kHalvesAhead][32];
-    std::uint32_t weighed[16];
-    OwnPhases phases;
     {
       float u[32];
       const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
@@ -77,16 +78,8 @@ class KeyWarpgroup {
       const std::uint64_t k_rows = ssd::tile_operand(shared_.k_tile(input_at_));
       const std::uint64_t dstates = ssd::tile_operand(shared_.dstate_tile(input_at_));
       ssd::start_tile_product<Io, kAlong, kAlong, T::kStates>(u, k_rows, dstates);
-      float states = 0.0F;  // MIMO's is of the warp that writes flows
-      if constexpr (!T::kIsMimo) states = sum_lanes<1, 16>(product_of_states());
       shared_.flows().wait_empty(flow_at_);
       auto& flows = shared_.flows_of(flow_at_);
-      float direct[T::kIsMimo ? 1 : 32];
-      if constexpr (!T::kIsMimo) {
-        if (at_.lane == 0) flows.states[warp_] = states;
-        const float skip = sum_lanes<1, 16>(weigh_skipped(direct, x, head));
-        if (at_.lane == 0) flows.skip[warp_] = skip;
-      }
       hopper::wgmma_wait<0>();
       hopper::pin_registers(u);
       float into[2] = {0.0F, 0.0F};
@@ -103,19 +96,22 @@ class KeyWarpgroup {
         if (at_.lane % 4 == 0) flows.into[at_.row_of(2 * j)] = into[j];
       }
       weigh_rows(weighed, x, weights);
-      if constexpr (T::kIsMimo) phases = load_phases(head, 0);
+      phases = load_phases(head, 0);
       shared_.squares().wait_full(square_at_);
       multiply_transposed(u, shared_.mixing_tile(), shared_.dy_tile(input_at_));
       hopper::pin_registers(weighed);
-      start_half(dk[0], weighed, 0);
+      start_half(dk, weighed, 0);
       hopper::wgmma_wait<1>();
       hopper::pin_registers(u);
-      if constexpr (T::kIsMimo)
-        ranks_.write(args_, args_.work.dv, u, head, flows.biases[1][warp_]);
-      else
-        store_dv(u, direct, head);
+      ranks_.write(args_, args_.work.dv, u, head, flows.biases[1][warp_]);
     }
-    if constexpr (!T::kIsMimo) phases = load_phases(head, 0);  // registers are short before
+  }
+
+  __device__ __forceinline__ void one_head(Sums& dK, int head) {
+    float dk[kHalvesAhead][32];
+    std::uint32_t weighed[16];
+    OwnPhases phases;
+    start_head(dk[0], weighed, phases, head);
     auto& flows = shared_.flows_of(flow_at_);
     float turned[kHalves][kOwnPairs];
 #pragma unroll
@@ -145,6 +141,11 @@ class KeyWarpgroup {
     ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
+  __device__ __forceinline__ void advance() {
+    input_at_.advance();
+    square_at_.advance();
+    flow_at_.advance();
+  }
   __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
     if (half >= args_.angle_tiles) return {};
     return load_own_phases<T::kRanks>(args_, row_ + head, half, ssd::group_thread());
@@ -155,46 +156,6 @@ class KeyWarpgroup {
                                              int half) const {
     start_gradient<kAcross>(dk, weighed, shared_.dstate_tile(input_at_) + half * kTile,
                             shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
-  }
-
-  /// This thread's part of ⟨S', S⟩.
-  __device__ __forceinline__ float product_of_states() const {
-    return ssd::product_of_states<Io, T::kStates>(shared_.vectors(shared_.state_tile(input_at_)),
-                                                  shared_.vectors(shared_.dstate_tile(input_at_)));
-  }
-
-  /// D·dy with dy in f32, and this thread's part of ⟨dy, V⟩. The query warpgroup overwrites Z after it.
-  __device__ __forceinline__ float weigh_skipped(float (&direct)[32], const std::uint32_t (&x)[16],
-                                                 int head) const {
-    float product = 0.0F;
-    if (args_.bwd.in.D == nullptr) {
-#pragma unroll
-      for (float& value : direct) value = 0.0F;
-    } else {
-      const float d = args_.bwd.in.D[ssd::BlockPlace(args_).first_head + head];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        std::uint32_t dout[4];
-        std::uint32_t z[4];
-        load_matrices(dout, (shared_.dout_tile(input_at_) + fragment_) ^ j * 32);
-        if constexpr (T::kGated) load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float2 dy = unpack_pair<Io>(dout[i]);
-          if constexpr (T::kGated) {
-            const float2 gate = unpack_pair<Io>(z[i]);
-            dy = make_float2(dy.x * ssd::silu_approximate(gate.x).value,
-                             dy.y * ssd::silu_approximate(gate.y).value);
-          }
-          const float2 pair = unpack_pair<Io>(x[4 * j + i]);
-          product += dy.x * pair.x + dy.y * pair.y;
-          direct[8 * j + 2 * i] = d * dy.x;
-          direct[8 * j + 2 * i + 1] = d * dy.y;
-        }
-      }
-    }
-    if constexpr (T::kGated) ssd::warp_arrive(shared_.gates_read(input_at_), at_.lane);
-    return product;
   }
 
   /// The sequence's last step, from the chunk's first on.
@@ -217,20 +178,11 @@ class KeyWarpgroup {
     }
   }
 
-  /// dV = u + D·dy and the cotangent of the last V, over dout.
-  __device__ __forceinline__ void store_dv(float (&u)[32], const float (&direct)[32], int head) const {
-    if (args_.final_v != nullptr && last_step() < kSteps) {
-      const auto headdim = static_cast<int>(args_.bwd.in.headdim);
-      add_row(u, last_step(), static_cast<const Io*>(args_.final_v) + state_row(head) * headdim, 0, headdim);
-    }
-    std::uint32_t dv[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i)
-      dv[i] = pack_pair<Io>(u[2 * i] + direct[2 * i], u[2 * i + 1] + direct[2 * i + 1]);
-    ssd::store_tile_pairs(shared_.dout_tile(input_at_) + fragment_, dv);
-    hopper::fence_async_proxy();
+  __device__ __forceinline__ void add_final_v(float (&dv)[32], int head) const {
+    if (args_.final_v == nullptr || last_step() >= kSteps) return;
+    const auto headdim = static_cast<int>(args_.bwd.in.headdim);
+    add_row(dv, last_step(), static_cast<const Io*>(args_.final_v) + state_row(head) * headdim, 0, headdim);
   }
-
   __device__ __forceinline__ void add_final_k(float (&dk)[32], int head, int half) const {
     if (args_.final_k == nullptr || last_step() >= kSteps) return;
     const auto dstate = static_cast<int>(args_.bwd.in.dstate);

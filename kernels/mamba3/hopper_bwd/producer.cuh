@@ -96,7 +96,7 @@ __device__ __forceinline__ void write_biases(float* to, const Flows& flows, int 
   }
 }
 
-/// MIMO's ⟨S', S⟩ of a slot of the inputs, by a warp: the diagonals of products of 16 rows by 8 of the same.
+/// ⟨S', S⟩ of a slot of the inputs, by a warp: the diagonals of products of 16 rows by 8 of the same.
 template <class T>
 __device__ __forceinline__ float product_of_states(const HopperShared<T>& shared,
                                                    typename HopperShared<T>::Inputs::Position at, int lane) {
@@ -131,22 +131,16 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
   typename HopperShared<T>::Inputs::Position input_at;
   for (int head = 0; head < place.heads; ++head, at.advance(), input_at.advance()) {
     shared.inputs().wait_full(input_at);
-    float through = 0.0F;
-    if constexpr (T::kIsMimo) through = product_of_states<T>(shared, input_at, lane);
+    const float through = product_of_states<T>(shared, input_at, lane);
     ring.wait_full(at);
     const auto& flows = shared.flows_of(at);
     const auto& steps = shared.steps(input_at);
     const std::int64_t row = place.row(args, head);
     float2 column = make_float2(0.0F, 0.0F);
-    float skip = 0.0F;
 #pragma unroll
     for (int k = 0; k < kWarpsOfGroup; ++k) {
       const float2 of_rows = pair_of(flows.column[k]);
       column = make_float2(column.x + of_rows.x, column.y + of_rows.y);
-      if constexpr (!T::kIsMimo) {
-        skip += flows.skip[k];
-        through += flows.states[k];
-      }
     }
     const float2 delta = pair_of(steps[kStepDelta]);
     const float2 into = pair_of(flows.into);
@@ -173,6 +167,8 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
         sums[n] = sum_of(flows.biases[0], n);
         sums[dstate + n] = sum_of(flows.biases[1], n);
       }
+      const float2 skipped = pair_of(flows.skipped);
+      const float skip = sum_lanes<1, 16>(skipped.x + skipped.y);
       if (lane == 0) sums[2 * dstate] = skip;
     }
 #pragma unroll 1

@@ -17,7 +17,11 @@
 namespace ssmbench::mamba3_bwd {
 
 template <class T>
+class Consumer;
+
+template <class T>
 class QueryWarpgroup {
+  friend class Consumer<T>;  // SISO's
   using Io = typename T::Io;
   using Shared = HopperShared<T>;
   using Steps = float[kStepFloats][kSteps];
@@ -26,9 +30,8 @@ class QueryWarpgroup {
   static constexpr auto kAlong = hopper::Major::k;
   static constexpr auto kAcross = hopper::Major::rows;
   static constexpr int kBarrier = 1;
-  static constexpr bool kNeedsY = T::kGated || T::kIsMimo;
-  /// Halves of the states whose products run during the epilogue of the one before: with SISO registers are short.
-  static constexpr int kHalvesAhead = T::kIsMimo ? kHalves : 1;
+  /// Halves of the states whose products run during the epilogue of the one before.
+  static constexpr int kHalvesAhead = kHalves;
   static constexpr int kOfStep = T::kRanks == 1 ? 1 : 2;  ///< of a thread's two columns, those of a step
 
  public:
@@ -50,12 +53,11 @@ class QueryWarpgroup {
     ssd::clear_sums(dQ);
     const ssd::BlockPlace place(args_);
     float scores[32];
+    clear_squares();
     if constexpr (T::kIsMimo) start_scores(scores, input_at_);
     for (int head = 0; head < place.heads; ++head) {
       one_head(dQ, scores, head, head + 1 < place.heads);
-      input_at_.advance();
-      square_at_.advance();
-      flow_at_.advance();
+      advance();
     }
     if constexpr (T::kIsMimo) {
       hopper::wgmma_wait<0>();  // the last head's scores once more
@@ -79,6 +81,12 @@ class QueryWarpgroup {
                                                                ssd::tile_operand(tile));
   }
 
+  __device__ __forceinline__ void advance() {
+    input_at_.advance();
+    square_at_.advance();
+    flow_at_.advance();
+  }
+
   /// Starts q·kᵀ of a slot of the inputs, once it is full.
   __device__ __forceinline__ void start_scores(float (&scores)[32],
                                                typename Shared::Inputs::Position at) const {
@@ -86,48 +94,71 @@ class QueryWarpgroup {
     multiply_rows(scores, shared_.q_tile(at), shared_.k_tile(at));
   }
 
-  __device__ __forceinline__ void one_head(Sums& dQ, float (&scores)[32], int head, bool is_followed) {
-    const float* const D = args_.bwd.in.D;
-    const ssd::SkipWeights skip(D == nullptr ? 0.0F : D[first_head_ + head]);
-    if constexpr (!T::kIsMimo) start_scores(scores, input_at_);
-    const Steps& steps = shared_.steps(input_at_);
+  /// SISO's M and X, and dout·silu'(Z); the sums of M ∘ X over rows.
+  __device__ __forceinline__ void make_squares(float (&slopes)[T::kGated ? 32 : 1], float (&flow_out)[2],
+                                               int head) {
+    float scores[32];
+    start_scores(scores, input_at_);
     std::uint32_t dy[16];
-    float slopes[T::kGated ? 32 : 1];  // dout·silu'(Z)
+    gate(dy, slopes);
+    shared_.squares().wait_empty(square_at_);
+    ssd::store_tile_pairs(shared_.dy_tile(input_at_) + fragment_, dy);
+    float crosses[32];
+    start_crosses(crosses, dy);
+    shared_.flows().wait_empty(flow_at_);
+    const float* const D = args_.bwd.in.D;
+    const float skip = D == nullptr ? 0.0F : D[first_head_ + head];
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(scores);
+    hopper::pin_registers(crosses);
+    store_squares(scores, crosses, shared_.steps(input_at_), skip, flow_out);
+    hopper::fence_async_proxy();  // dy, M and X
+    ssd::warp_arrive(shared_.squares().full(square_at_), at_.lane);
+    group_barrier<kBarrier>();
+  }
+  /// Starts dy·Vᵀ.
+  __device__ __forceinline__ void start_crosses(float (&crosses)[32], std::uint32_t (&dy)[16]) const {
+    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
+    hopper::pin_registers(dy);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      hopper::wgmma<Io, kAlong>(crosses, dy + 4 * k, hopper::operand_step<kAlong>(x, k, kTile), k > 0);
+    hopper::wgmma_commit();
+  }
+
+  /// MIMO's: all but the epilogue of dq, of which it starts the first half.
+  __device__ __forceinline__ void start_head(float (&dq)[32], std::uint32_t (&weighed)[16], OwnPhases& phases,
+                                             float (&scores)[32], int head) {
+    const Steps& steps = shared_.steps(input_at_);
     float flow_out[2] = {0.0F, 0.0F};
     {
-      gate(dy, slopes);
-      if constexpr (!T::kIsMimo) {
-        shared_.squares().wait_empty(square_at_);
-        ssd::store_tile_pairs(shared_.dy_tile(input_at_) + fragment_, dy);
-      }
+      std::uint32_t dy[16];
+      ssd::load_tile_pairs(dy, shared_.dy_tile(input_at_) + fragment_);
       float crosses[32];
-      const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
-      hopper::pin_registers(dy);
-      hopper::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, kAlong>(crosses, dy + 4 * k, hopper::operand_step<kAlong>(x, k, kTile), k > 0);
-      hopper::wgmma_commit();
-      if constexpr (T::kIsMimo) shared_.squares().wait_empty(square_at_);
+      start_crosses(crosses, dy);
+      shared_.squares().wait_empty(square_at_);
       shared_.flows().wait_empty(flow_at_);
       hopper::wgmma_wait<0>();
       hopper::pin_registers(scores);
       hopper::pin_registers(crosses);
-      store_squares(scores, crosses, steps, flow_out);
+      store_squares(scores, crosses, steps, 0.0F, flow_out);
     }
-    hopper::fence_async_proxy();  // dy, M and X
+    hopper::fence_async_proxy();  // M and X
     ssd::warp_arrive(shared_.squares().full(square_at_), at_.lane);
     group_barrier<kBarrier>();
 
     float y[32];
-    float dq[kHalvesAhead][32];
-    std::uint32_t weighed[16];
     multiply_rows(y, shared_.q_tile(input_at_), shared_.state_tile(input_at_));
     const float enter[2] = {steps[kStepEnter][at_.row_of(0)], steps[kStepEnter][at_.row_of(2)]};
-    weigh_rows(weighed, dy, enter);
+    {
+      std::uint32_t dy[16];  // again: registers are short
+      ssd::load_tile_pairs(dy, shared_.dy_tile(input_at_) + fragment_);
+      weigh_rows(weighed, dy, enter);
+    }
     hopper::pin_registers(weighed);
-    start_half(dq[0], weighed, 0);
-    OwnPhases phases = load_phases(head, 0);
+    start_half(dq, weighed, 0);
+    phases = load_phases(head, 0);
     hopper::wgmma_wait<1>();
     hopper::pin_registers(y);
 #pragma unroll
@@ -143,15 +174,18 @@ class QueryWarpgroup {
       flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
       if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
     }
-    if constexpr (kNeedsY) {
-      multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at_));
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(y);
-      if constexpr (T::kIsMimo)
-        ranks_.write(args_, args_.work.y, y, head, flows.biases[0][warp_]);
-      else
-        store_dz(y, slopes, skip);
-    }
+    multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at_));
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(y);
+    ranks_.write(args_, args_.work.y, y, head, flows.biases[0][warp_]);
+  }
+
+  __device__ __forceinline__ void one_head(Sums& dQ, float (&scores)[32], int head, bool is_followed) {
+    float dq[kHalvesAhead][32];
+    std::uint32_t weighed[16];
+    OwnPhases phases;
+    start_head(dq[0], weighed, phases, scores, head);
+    auto& flows = shared_.flows_of(flow_at_);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float(&of_half)[32] = dq[half % kHalvesAhead];
@@ -170,13 +204,16 @@ class QueryWarpgroup {
           start_scores(scores, next);
         }
       }
-      if (half < args_.angle_tiles) hand_turned(of_half, phases, half);
+      if (half < args_.angle_tiles) {
+        float turned[kOwnPairs];
+        turn_back(of_half, shared_.q_tile(input_at_) + half * kTile + fragment_, phases, turned);
+        hand_turned(turned);
+      }
       const int lane = ssd::group_thread() % 32;  // again: registers are short
       add_gradient<T::kRanks>(dQ[half], of_half, flows.biases[0][warp_] + 64 * half, T::kStates, lane);
       hopper::pin_registers(of_half);
     }
     hopper::barrier_arrive(shared_.flows().full(flow_at_));
-    if constexpr (T::kGated) hopper::fence_async_proxy();  // dZ
     ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
@@ -192,10 +229,8 @@ class QueryWarpgroup {
                            shared_.k_tile(input_at_) + half * kTile);
   }
 
-  /// Turns dq back, and hands its part of dθ to the key warpgroup.
-  __device__ __forceinline__ void hand_turned(float (&dq)[32], const OwnPhases& phases, int half) {
-    float turned[kOwnPairs];
-    turn_back(dq, shared_.q_tile(input_at_) + half * kTile + fragment_, phases, turned);
+  /// Hands its part of dθ to the key warpgroup.
+  __device__ __forceinline__ void hand_turned(const float (&turned)[kOwnPairs]) {
     shared_.turned().wait_empty(turned_at_);
     float4* const to = shared_.turned_of_q() + ssd::group_thread();
 #pragma unroll
@@ -229,66 +264,89 @@ class QueryWarpgroup {
     }
   }
 
-  /// From q·kᵀ and dy·Vᵀ: M and X, rounded, to their tiles, and the sums of M ∘ X.
-  __device__ __forceinline__ void store_squares(const float (&scores)[32], const float (&crosses)[32],
-                                                const Steps& steps, float (&flow_out)[2]) const {
+  /// Zeros right of the diagonal of M and X, and of the sums of M ∘ X over columns.
+  __device__ __forceinline__ void clear_squares() const {
+    for (int j = warp_ + 1; j < 4; ++j) {
+      hopper::store_matrices((shared_.mixing_tile() + fragment_) ^ j * 32, 0, 0, 0, 0);
+      hopper::store_matrices((shared_.crosses_tile() + fragment_) ^ j * 32, 0, 0, 0, 0);
+    }
+    typename Shared::Flows::Position at;
+    for (int slot = 0; slot < Shared::Layout::kDepth; ++slot, at.advance())
+      for (int s = 16 * (warp_ + 1) + at_.lane; s < kSteps; s += 32)
+        shared_.flows_of(at).column[warp_][s] = 0.0F;
+  }
+
+  /// From q·kᵀ and dy·Vᵀ, which are lost: M and X, rounded, to their tiles, and the sums of M ∘ X. A loop over 16
+  /// columns each, up to the diagonal, whose elements come to the front: the code of all roles has to fit in the
+  /// instruction cache.
+  __device__ __forceinline__ void store_squares(float (&scores)[32], float (&crosses)[32], const Steps& steps,
+                                                float skip, float (&flow_out)[2]) const {
     auto& flows = shared_.flows_of(flow_at_);
     const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
                            kLog2E * steps[kStepDecay][at_.row_of(2)]};
     const float* const of_owns = shared_.owns(input_at_);
     const float owns[2] = {of_owns[at_.row_of(0)], of_owns[at_.row_of(2)]};
-    float columns[16];
-    float diagonal[2] = {0.0F, 0.0F};  // with one rank in the lanes that have it
+    const float* const decays = steps[kStepDecay] + at_.column_of(0, 0);
+    const float* const deltas = steps[kStepDelta] + at_.column_of(0, 0);
+    // With one rank in the lanes that have it.
+    float diagonal[2] = {0.0F, 0.0F};
+    float skipped[2] = {0.0F, 0.0F};
+    int ahead = ahead_;
+#pragma unroll 1
+    for (int j = 0; j <= warp_; ++j, ahead -= 16 / T::kRanks) {
+      std::uint32_t m[4];
+      std::uint32_t x[4];
+      float columns[16] = {};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t m[4] = {0, 0, 0, 0};
-      std::uint32_t x[4] = {0, 0, 0, 0};
+      for (int e = 0; e < 2; ++e) {
+        const float2 decay = *reinterpret_cast<const float2*>(decays + 16 * j + 8 * e);
+        const float2 delta = *reinterpret_cast<const float2*>(deltas + 16 * j + 8 * e);
+        float of_m[4];
+        float of_x[4];
 #pragma unroll
-      for (int i = 0; i < 4 / kOfStep; ++i) columns[j * 4 / kOfStep + i] = 0.0F;
-      // One branch for both fragments, so that their instructions mix; with one rank registers are short.
-      if (T::kRanks == 1 || j <= warp_) {
+        for (int i = 0; i < 4; i += kOfStep) {
+          // The column's step less the row's, but for ahead.
+          const int behind = (8 * e - i / 2 * 8) / T::kRanks + (T::kRanks == 1 ? i % 2 : 0);
+          const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
+          const float reached = behind <= ahead ? between : 0.0F;
+          const float weight = behind == ahead ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
+          const float weighed = reached * weight;
+          float product = 0.0F;
 #pragma unroll
-        for (int e = 2 * j; e < 2 * j + 2; ++e) {
-          if (T::kRanks == 1 && j > warp_) continue;
-          const int s = at_.column_of(e, 0);
-          const float2 decay = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-          const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
-          float of_m[4];
-          float of_x[4];
-#pragma unroll
-          for (int i = 0; i < 4; i += kOfStep) {
-            // The column's step less the row's, but for ahead_.
-            const int behind = (8 * e - i / 2 * 8) / T::kRanks + (T::kRanks == 1 ? i % 2 : 0);
-            const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
-            const float reached = behind <= ahead_ ? between : 0.0F;
-            const float weight = behind == ahead_ ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
-            const float weighed = reached * weight;
-            float product = 0.0F;
-#pragma unroll
-            for (int k = i; k < i + kOfStep; ++k) {
-              const float score = scores[4 * e + k];
-              const float cross = crosses[4 * e + k];
-              of_m[k] = score * weighed;
-              of_x[k] = cross * weighed;
-              product += score * cross;
-            }
-            product *= reached;
-            if (behind < ahead_) {
-              // Not the diagonal too: beside it, what strong decays leave is lost.
-              columns[(2 * e + i % 2) / kOfStep] += product;
-              flow_out[i / 2] += product * weight;
-            }
-            if (behind == ahead_) diagonal[i / 2] += product;
+          for (int k = i; k < i + kOfStep; ++k) {
+            const float score = scores[4 * e + k];
+            const float cross = crosses[4 * e + k];
+            of_m[k] = score * weighed;
+            of_x[k] = cross * weighed;
+            product += score * cross;
           }
-          const int at = e % 2 * 2;
-          m[at] = pack_pair<Io>(of_m[0], of_m[1]);
-          m[at + 1] = pack_pair<Io>(of_m[2], of_m[3]);
-          x[at] = pack_pair<Io>(of_x[0], of_x[1]);
-          x[at + 1] = pack_pair<Io>(of_x[2], of_x[3]);
+          product *= reached;
+          if (behind < ahead) {
+            // Not the diagonal too: beside it, what strong decays leave is lost.
+            columns[(2 * e + i % 2) / kOfStep] += product;
+            flow_out[i / 2] += product * weight;
+          }
+          if (behind == ahead) {
+            diagonal[i / 2] += product;
+            if constexpr (!T::kIsMimo) {
+              of_m[i] += skip;
+              skipped[i / 2] = crosses[4 * e + i];
+            }
+          }
         }
+        m[2 * e] = pack_pair<Io>(of_m[0], of_m[1]);
+        m[2 * e + 1] = pack_pair<Io>(of_m[2], of_m[3]);
+        x[2 * e] = pack_pair<Io>(of_x[0], of_x[1]);
+        x[2 * e + 1] = pack_pair<Io>(of_x[2], of_x[3]);
       }
       hopper::store_matrices((shared_.mixing_tile() + fragment_) ^ j * 32, m[0], m[1], m[2], m[3]);
       hopper::store_matrices((shared_.crosses_tile() + fragment_) ^ j * 32, x[0], x[1], x[2], x[3]);
+      store_columns(columns, flows.column[warp_] + 16 * j);
+#pragma unroll
+      for (int i = 0; i < 24; ++i) {
+        scores[i] = scores[i + 8];
+        crosses[i] = crosses[i + 8];
+      }
     }
     if constexpr (T::kRanks > 1) {
       for (float& sum : diagonal) sum = sum_lanes<1, 2>(sum);
@@ -296,37 +354,24 @@ class QueryWarpgroup {
     if (T::kRanks > 1 ? at_.lane % 4 == 0 : at_.lane / 8 == at_.lane % 4) {
       flows.diagonal[at_.row_of(0)] = diagonal[0];
       flows.diagonal[at_.row_of(2)] = diagonal[1];
-    }
-    if constexpr (kOfStep == 1) {
-      ssd::store_column_sums(columns, flows.column[warp_], at_.lane);
-    } else {
-      const float sum = sum_fragments(columns, at_.lane);
-      const int column = 8 * ssd::fragment_of_sums(at_.lane) + at_.lane % 4 * 2;
-      // Those of a step are added later.
-      *reinterpret_cast<float2*>(flows.column[warp_] + column) = make_float2(sum, 0.0F);
+      if constexpr (!T::kIsMimo) {
+        flows.skipped[at_.row_of(0)] = skipped[0];
+        flows.skipped[at_.row_of(2)] = skipped[1];
+      }
     }
   }
 
-  /// dZ = dout·silu'(Z)·(y + D·V), over Z.
-  __device__ __forceinline__ void store_dz(const float (&y)[32], const float (&slopes)[32],
-                                           const ssd::SkipWeights& skip) const {
-    hopper::barrier_wait(shared_.gates_read(input_at_), input_at_.parity);  // by the key warpgroup
-    const std::uint32_t x_tile = shared_.x_tile(input_at_) + fragment_;
-    const std::uint32_t z_tile = shared_.z_tile(input_at_) + fragment_;
-    const float d = skip.of(0).x;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t x[4];
-      std::uint32_t dz[4];
-      load_matrices(x, x_tile ^ j * 32);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = 8 * j + 2 * i;
-        const float2 inputs = unpack_pair<Io>(x[i]);
-        dz[i] =
-            pack_pair<Io>(slopes[at] * (y[at] + d * inputs.x), slopes[at + 1] * (y[at + 1] + d * inputs.y));
-      }
-      hopper::store_matrices(z_tile ^ j * 32, dz[0], dz[1], dz[2], dz[3]);
+  /// A warp's sums of 16 rows, to the 16 columns of `to`. Those of a step are added later.
+  __device__ __forceinline__ void store_columns(float (&columns)[16], float* to) const {
+    ssd::exchange_sums<2 / kOfStep, 16>(columns, at_.lane);
+    to += at_.lane / 16 * 8 + at_.lane % 4 * 2;
+    if constexpr (kOfStep == 1) {
+      ssd::exchange_sums<1, 8>(columns, at_.lane);
+      const float sum = sum_lanes<4, 4>(columns[0]);
+      if (at_.lane / 4 % 2 == 0) to[at_.lane / 8 % 2] = sum;
+    } else {
+      const float sum = sum_lanes<4, 8>(columns[0]);
+      if (at_.lane / 4 % 4 == 0) *reinterpret_cast<float2*>(to) = make_float2(sum, 0.0F);
     }
   }
 

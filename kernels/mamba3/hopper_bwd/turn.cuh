@@ -11,19 +11,30 @@
 
 namespace ssmbench::mamba3_bwd {
 
+/// Weights of a thread's two rows, for products that are rounded once.
+struct RowWeights {
+  std::uint32_t high[2], low[2];
+
+  __device__ __forceinline__ explicit RowWeights(const float (&weights)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      high[row] = pack_pair<__nv_bfloat16>(weights[row], weights[row]);
+      const float left = weights[row] - unpack_pair<__nv_bfloat16>(high[row]).x;
+      low[row] = pack_pair<__nv_bfloat16>(left, left);
+    }
+  }
+  /// Pair i of a fragment, times its row's weight.
+  __device__ __forceinline__ std::uint32_t times(std::uint32_t pair, int i) const {
+    return multiply_pairs<__nv_bfloat16>(pair, high[i % 2], low[i % 2]);
+  }
+};
+
 /// A thread's pairs of V or dy times the weights of its two rows, rounded: an operand of dq or dk.
 __device__ __forceinline__ void weigh_rows(std::uint32_t (&to)[16], const std::uint32_t (&from)[16],
                                            const float (&weights)[2]) {
-  std::uint32_t high[2];
-  std::uint32_t low[2];
+  const RowWeights of(weights);
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    high[row] = pack_pair<__nv_bfloat16>(weights[row], weights[row]);
-    const float left = weights[row] - unpack_pair<__nv_bfloat16>(high[row]).x;
-    low[row] = pack_pair<__nv_bfloat16>(left, left);
-  }
-#pragma unroll
-  for (int i = 0; i < 16; ++i) to[i] = multiply_pairs<__nv_bfloat16>(from[i], high[i % 2], low[i % 2]);
+  for (int i = 0; i < 16; ++i) to[i] = of.times(from[i], i);
 }
 
 /// Starts dq or dk, 64 states of it: weighed rows (in fragments) times a tile of states, and X times rows of k or q.
@@ -73,28 +84,29 @@ __device__ __forceinline__ OwnPhases load_own_phases(const HopperArgs& args, std
   return phases;
 }
 
-/// Turns a thread's pairs of dq or dk back, and gives what they are of dθ. `tile`: the lane's address in that of q
-/// or k.
+/// Turns vector j of a thread's pairs of dq or dk back, and gives what they are of dθ. `tile`: the lane's address in
+/// that of q or k.
+__device__ __forceinline__ void turn_vector(float (&gradient)[32], std::uint32_t tile, const uint4& phases,
+                                            float (&turned)[kOwnPairs], int j) {
+  std::uint32_t rotated[4];
+  load_matrices(rotated, tile ^ j * 32);
+  const std::uint32_t own[4] = {phases.x, phases.y, phases.z, phases.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float& first = gradient[8 * j + 2 * i];
+    float& second = gradient[8 * j + 2 * i + 1];
+    const float2 of = unpack_pair<__nv_bfloat16>(rotated[i]);
+    turned[4 * j + i] = of.x * second - of.y * first;
+    const Turn turn = turn_of(own[i]);
+    const float back = first * turn.cosine + second * turn.sine;
+    second = second * turn.cosine - first * turn.sine;
+    first = back;
+  }
+}
 __device__ __forceinline__ void turn_back(float (&gradient)[32], std::uint32_t tile, const OwnPhases& phases,
                                           float (&turned)[kOwnPairs]) {
 #pragma unroll
-  for (int j = 0; j < kOwnVectors; ++j) {
-    std::uint32_t rotated[4];
-    load_matrices(rotated, tile ^ j * 32);
-    const uint4 of_vector = phases.vectors[j];
-    const std::uint32_t own[4] = {of_vector.x, of_vector.y, of_vector.z, of_vector.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float& first = gradient[8 * j + 2 * i];
-      float& second = gradient[8 * j + 2 * i + 1];
-      const float2 of = unpack_pair<__nv_bfloat16>(rotated[i]);
-      turned[4 * j + i] = of.x * second - of.y * first;
-      const Turn turn = turn_of(own[i]);
-      const float back = first * turn.cosine + second * turn.sine;
-      second = second * turn.cosine - first * turn.sine;
-      first = back;
-    }
-  }
+  for (int j = 0; j < kOwnVectors; ++j) turn_vector(gradient, tile, phases.vectors[j], turned, j);
 }
 
 /// Adds to the sums over heads, and sums a warp's 16 rows to the 64 columns of `to`, for each rank: they are `pitch`

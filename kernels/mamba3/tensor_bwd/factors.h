@@ -4,6 +4,7 @@
 // themselves behind them, which need y. Team and Io as in prepare.h.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/common/activations.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
@@ -105,10 +106,16 @@ struct LowerRanks {
     });
     team.for_all(kSpanRuns<Form> * pairs, [&](int i) {
       const Split at = split<kMaxHeaddim / 2>(i, pairs);
+      const auto lower_run = [&](auto gated) {
+        if (args.in.scan.reduces_ranks)
+          lower<decltype(gated)::value, true>(at.of, 2 * at.rest);
+        else
+          lower<decltype(gated)::value, false>(at.of, 2 * at.rest);
+      };
       if (args.in.Z == nullptr)
-        lower<false>(at.of, 2 * at.rest);
+        lower_run(std::false_type());
       else
-        lower<true>(at.of, 2 * at.rest);
+        lower_run(std::true_type());
     });
     float* const sums = work.span_sums + ((b * plan.spans + span) * plan.nheads + head) * plan.factor_sums;
     team.for_all(kFactorSums<Form> * headdim, [&](int i) {
@@ -145,9 +152,10 @@ struct LowerRanks {
   struct Columns {
     Pair of_up[kRanks], of_gate[kRanks], of_down[kRanks], of_skip;
   };
-  /// What there is of a step, of two head dims.
-  struct StepInputs {
-    Pair y[kRanks], dv[kRanks], dout[kRanks], v, z;
+  /// What there is of a step, of two head dims: words of two elements, since registers are short.
+  template <bool kReduces>
+  struct StepWords {
+    std::uint32_t y[kRanks], dv[kRanks], dout[kReduces ? 1 : kRanks], v, z;
   };
 
   SSMBENCH_TEAM Pair factors_of(int which, int r, int p) const {
@@ -155,16 +163,18 @@ struct LowerRanks {
     return {{from[0], from[1]}};
   }
 
-  /// Every kSpanRuns-th step of the span from `run` on. The next one is on its way while one is computed.
-  template <bool kGated>
+  /// Every kSpanRuns-th step of the span from `run` on. The next one is on its way while one is computed: the last
+  /// one's again, so that it is no branch.
+  template <bool kGated, bool kReduces>
   SSMBENCH_TEAM void lower(int run, int p) const {
     Columns columns{};
-    StepInputs next{};
-    if (run < steps()) next = load_step<kGated>(run, p);
-    for (int t = run; t < steps(); t += kSpanRuns<Form>) {
-      const StepInputs now = next;
-      if (t + kSpanRuns<Form> < steps()) next = load_step<kGated>(t + kSpanRuns<Form>, p);
-      lower_step<kGated>(now, t, p, columns);
+    const int last = steps() - 1;
+    const auto load = [&](int t) { return load_step<kGated, kReduces>(t < last ? t : last, p); };
+    StepWords<kReduces> next = load(run);
+    for (int t = run; t <= last; t += kSpanRuns<Form>) {
+      const StepWords<kReduces> now = next;
+      next = load(t + kSpanRuns<Form>);
+      lower_step<kGated, kReduces>(now, t, p, columns);
     }
     for (int i = 0; i < 2; ++i) {
       for (int r = 0; r < kRanks; ++r) {
@@ -186,59 +196,66 @@ struct LowerRanks {
     return (row * static_cast<unsigned>(plan.nheads) + static_cast<unsigned>(head)) * headdim + p;
   }
 
-  template <bool kGated>
-  SSMBENCH_TEAM StepInputs load_step(int t, int p) const {
+  template <bool kGated, bool kReduces>
+  SSMBENCH_TEAM StepWords<kReduces> load_step(int t, int p) const {
+    constexpr int kDouts = kReduces ? 1 : kRanks;
     const Mamba3Args& in = args.in;
     const unsigned at = offset_of(t, p);
     const unsigned ranked = offset_of(t * kRanks, p);
     const unsigned pitch = static_cast<unsigned>(plan.nheads) * static_cast<unsigned>(plan.headdim);
-    const bool reduces = in.scan.reduces_ranks;
-    const void* const douts = Io::element(args.dout, first_of(reduces ? 1 : kRanks));
+    const void* const douts = Io::element(args.dout, first_of(kDouts));
     const void* const ys = Io::element(static_cast<const void*>(work.y), first_of(kRanks));
     const void* const dvs = Io::element(static_cast<const void*>(work.dv), first_of(kRanks));
-    const bool reads_y = needs_y(args);
-    StepInputs inputs;
+    StepWords<kReduces> words;
     for (int r = 0; r < kRanks; ++r) {
-      inputs.y[r] = reads_y ? Io::load_pair(ys, ranked + r * pitch) : Pair{};
-      inputs.dv[r] = Io::load_pair(dvs, ranked + r * pitch);
-      inputs.dout[r] =
-          r > 0 && reduces ? inputs.dout[0] : Io::load_pair(douts, reduces ? at : ranked + r * pitch);
+      words.y[r] = Io::load_word(ys, ranked + r * pitch);
+      words.dv[r] = Io::load_word(dvs, ranked + r * pitch);
     }
-    inputs.v = Io::load_pair(Io::element(in.V, first_of(1)), at);
-    inputs.z = kGated ? Io::load_pair(Io::element(in.Z, first_of(1)), at) : Pair{};
-    return inputs;
+    for (int r = 0; r < kDouts; ++r)
+      words.dout[r] = Io::load_word(douts, (kReduces ? at : ranked) + r * pitch);
+    words.v = Io::load_word(Io::element(in.V, first_of(1)), at);
+    words.z = kGated ? Io::load_word(Io::element(in.Z, first_of(1)), at) : 0;
+    return words;
   }
 
-  template <bool kGated>
-  SSMBENCH_TEAM void lower_step(const StepInputs& inputs, int t, int p, Columns& columns) const {
+  template <bool kGated, bool kReduces>
+  SSMBENCH_TEAM void lower_step(const StepWords<kReduces>& words, int t, int p, Columns& columns) const {
     const Mamba3Args& in = args.in;
     const float skip = in.D == nullptr ? 0.0F : in.D[head];
+    const Pair v = Io::unpack_word(words.v);
+    const Pair z = Io::unpack_word(words.z);
     Pair dV{};
     Pair dZ{};
     for (int r = 0; r < kRanks; ++r) {
       const Pair ups = factors_of(0, r, p);
       const Pair gates = factors_of(1, r, p);
       const Pair downs = factors_of(2, r, p);
+      const Pair y = Io::unpack_word(words.y[r]);
+      const Pair dv = Io::unpack_word(words.dv[r]);
+      const Pair douts = Io::unpack_word(words.dout[kReduces ? 0 : r]);
       for (int i = 0; i < 2; ++i) {
         const float up = ups.x[i];
-        const float raised = inputs.v.x[i] * up;
-        const float dout = inputs.dout[r].x[i];
+        const float raised = v.x[i] * up;
+        const float dout = douts.x[i];
         const float of_y = dout * downs.x[i];
-        const float full = inputs.y[r].x[i] + skip * raised;
-        const ValueSlope gate = kGated ? gate_of(inputs.z.x[i] * gates.x[i]) : ValueSlope{1.0F, 0.0F};
-        const float dz = of_y * full * gate.slope;
+        const float full = y.x[i] + skip * raised;
+        const ValueSlope gate = kGated ? gate_of(z.x[i] * gates.x[i]) : ValueSlope{1.0F, 0.0F};
         const float dy = of_y * gate.value;
-        const float of_rank = inputs.dv[r].x[i] + skip * dy;
+        const float of_rank = dv.x[i] + skip * dy;
         dV.x[i] += of_rank * up;
-        dZ.x[i] += dz * gates.x[i];
-        columns.of_up[r].x[i] += of_rank * inputs.v.x[i];
-        columns.of_gate[r].x[i] += dz * inputs.z.x[i];
+        columns.of_up[r].x[i] += of_rank * v.x[i];
+        if constexpr (kGated) {  // y may not be there otherwise
+          const float dz = of_y * full * gate.slope;
+          dZ.x[i] += dz * gates.x[i];
+          columns.of_gate[r].x[i] += dz * z.x[i];
+        }
         columns.of_down[r].x[i] += dout * full * gate.value;
         columns.of_skip.x[i] += dy * raised;
       }
     }
     if (args.dfinal_v != nullptr && span * kSpanSteps + t + 1 == plan.seqlen) {
-      const Pair last = Io::load_pair(args.dfinal_v, (b * plan.nheads + head) * plan.headdim + p);
+      const Pair last =
+          Io::unpack_word(Io::load_word(args.dfinal_v, (b * plan.nheads + head) * plan.headdim + p));
       for (int i = 0; i < 2; ++i) dV.x[i] += last.x[i];
     }
     const unsigned at = offset_of(t, p);

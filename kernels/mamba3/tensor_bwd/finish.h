@@ -78,21 +78,23 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
                [&](int i) { dinput[i - i % dstate + plan.state_of(i % dstate)] = adjoint[i]; });
 }
 
-/// Parts that the sums over a step's pairs, and those over steps, are cut into.
+/// Parts that the sums over a step's pairs are cut into.
 inline constexpr int kQuarters = 4;
 
 /// Memory of a block that finishes a span.
 struct alignas(16) FinishMemory {
-  float turns[kSteps * kMaxAnglePitch];  ///< [step][pair]: dθ; then ω·Θ
-  float parts[kSpanParts * kPartPitch];  ///< [part][pair]: Σ dθ; then that of all later steps
+  float turns[kSteps * kMaxAnglePitch];  ///< [step][pair]: Σ dθ from the step to the end of its run; then ω·Θ
+  float runs[kSpanSums][kMaxAngles];  ///< Σ dθ
   float flows[kFlowRows][kSteps];
+  float run_flows[2][kSpanSums];  ///< sums of kFlowOut and kFlowIn
   float quarters[kQuarters][kSteps];
   float past[kSteps];    ///< what flows past a step
   float before[kSteps];  ///< ds of the step before
   StepScalars steps[kSteps];
 };
 
-/// dAngles, dADT, dDT and dTrap of a span, whose chunks are as many as there are ranks.
+/// dAngles, dADT, dDT and dTrap of a span, whose chunks are as many as there are ranks. A thread has a pair of a run of
+/// steps.
 template <class Io, class Form, class Team>
 struct Finish {
   const Mamba3BwdArgs& args;
@@ -103,35 +105,26 @@ struct Finish {
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
-    const int angle_vectors_of_step = angle_vectors(plan);
-    const int of_parts = kSpanParts * angle_vectors_of_step;
-    const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
-    team.for_all(vectors + kFlowRows * kSpanSteps, [&](int i) {
-      const int flow = i - vectors;
-      if (flow < 0) return load_turns(i);
-      const int t = flow % kSpanSteps;
-      const std::int64_t flows = row.row_of(plan, t / kEach) * kFlowRows + flow / kSpanSteps;
-      memory.flows[flow / kSpanSteps][t] =
-          t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
-      if (flow < row.steps) load_step(flow);
+    const int of_runs = kSpanSums * plan.angles;
+    team.for_all(of_runs + kFlowRows * kSpanSteps, [&](int i) {
+      const Split at = split<kTilePairs>(i, plan.angles);
+      if (i < of_runs) return load_turns(at.of, at.rest);
+      load_flow(i - of_runs);
     });
-    team.for_all(of_parts + kQuarters * kSpanSteps, [&](int i) {
-      const int quarter = i - of_parts;
-      const Split at = split<kTileVectors>(i, angle_vectors_of_step);
-      if (quarter < 0) return add_part(at.of, kAngleVector * at.rest);
-      memory.quarters[quarter / kSpanSteps][quarter % kSpanSteps] =
-          flows_of(quarter / kSpanSteps, quarter % kSpanSteps);
+    team.for_all(of_runs + 2 * kSpanSums, [&](int i) {
+      const Split at = split<kTilePairs>(i, plan.angles);
+      if (i < of_runs) return store_rates(at.of, at.rest);
+      const int run = (i - of_runs) % kSpanSums;
+      const int which = (i - of_runs) / kSpanSums;
+      float sum = 0;
+      for (int u = 0; u < kSumSteps; ++u) sum += memory.flows[which][run * kSumSteps + u];
+      memory.run_flows[which][run] = sum;
     });
-    team.for_all(kSpanSteps + Form::kRanks * plan.angles, [&](int i) {
-      const Split at = split<kTilePairs>(i - kSpanSteps, plan.angles);
-      if (i >= kSpanSteps) return add_later(at.of, at.rest);
-      memory.past[i] = quarters_of(i);
+    constexpr int kTurned = kQuarters * kSpanSteps;
+    team.for_all(kTurned + kSpanSteps, [&](int i) {
+      if (i < kTurned) return add_turned(i % kQuarters, i / kQuarters);
+      memory.past[i - kTurned] = flows_past(i - kTurned);
     });
-    team.for_all(of_parts, [&](int i) {
-      const Split at = split<kTileVectors>(i, angle_vectors_of_step);
-      store_rates(at.of, kAngleVector * at.rest);
-    });
-    team.for_all(kQuarters * kSpanSteps, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
@@ -140,106 +133,69 @@ struct Finish {
 
   SSMBENCH_TEAM int pitch() const { return angle_pitch(plan); }
 
-  /// A vector of the angle tiles of the span: [tile][chunk][vector].
-  SSMBENCH_TEAM void load_turns(int index) const {
-    constexpr int kVectors = kAngleTile / Form::kRanks / kAngleVector;  // of a tile
-    constexpr int kApart = kApartSteps / Form::kRanks;
-    const int tile = index / kVectors / Form::kRanks;
-    const int chunk = index / kVectors % Form::kRanks;
-    const AngleAt at = angle_at<Form::kRanks>(index % kVectors);
-    const int t = chunk * kEach + at.t;
-    float vector[kAngleVector] = {};
-    if (chunk * kEach < row.steps)
-      Io::load_words(vector, from.dtheta + plan.angle_tile(row.row_of(plan, chunk), tile) +
-                                 index % kVectors * kAngleVector);
-    const int pair = tile * kTilePairs + at.pair;
-    float* const to = memory.turns + t * pitch() + pair;
-    const bool first = t < row.steps;
-    const bool second = t + kApart < row.steps;
-    if (pair < plan.angles) {
-      to[0] = first ? vector[0] : 0.0F;
-      to[kApart * pitch()] = second ? vector[1] : 0.0F;
+  /// dθ of a run's steps, summed from the last one on.
+  SSMBENCH_TEAM void load_turns(int run, int pair) const {
+    const int first = run * kSumSteps;
+    float sum = 0;
+    if (first < row.steps) {
+      const float* const tile = from.dtheta +
+                                plan.angle_tile(row.row_of(plan, first / kEach), pair / kTilePairs) +
+                                angle_offset<Form::kRanks>(first % kEach, pair % kTilePairs);
+      float of_step[kSumSteps];
+      for (int u = 0; u < kSumSteps; ++u) of_step[u] = Io::fetch(tile + angle_offset<Form::kRanks>(u, 0));
+      float* const to = memory.turns + first * pitch() + pair;
+      for (int u = kSumSteps - 1; u >= 0; --u) {
+        sum += first + u < row.steps ? of_step[u] : 0.0F;
+        to[u * pitch()] = sum;
+      }
     }
-    if (pair + kApartPairs < plan.angles) {
-      to[kApartPairs] = first ? vector[2] : 0.0F;
-      to[kApart * pitch() + kApartPairs] = second ? vector[3] : 0.0F;
-    }
+    memory.runs[run][pair] = sum;
   }
 
-  SSMBENCH_TEAM void load_step(int t) const {
+  /// One of [flow][step], and with the first ones what there is of the step.
+  SSMBENCH_TEAM void load_flow(int at) const {
+    const int t = at % kSpanSteps;
+    const std::int64_t flows = row.row_of(plan, t / kEach) * kFlowRows + at / kSpanSteps;
+    memory.flows[at / kSpanSteps][t] =
+        t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
+    if (at >= row.steps) return;
     memory.before[t] = before(t);
     memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t));
   }
 
-  SSMBENCH_TEAM void add_part(int part, int pair) const {
-    const float* const turns = memory.turns + part * kPartSteps * pitch() + pair;
-    float sums[kAngleVector] = {};
-    for (int u = kPartSteps - 1; u >= 0; --u) {
-      float of_step[kAngleVector];
-      Io::load_shared(of_step, turns + u * pitch());
-      for (int i = 0; i < kAngleVector; ++i) sums[i] += of_step[i];
-    }
-    Io::store_words(memory.parts + part * kPartPitch + pair, sums);
-  }
-
-  SSMBENCH_TEAM void add_later(int chunk, int pair) const {
-    if (chunk * kEach >= row.steps) return;
-    float* const parts = memory.parts + chunk * kParts<Form> * kPartPitch + pair;
-    float sums[kParts<Form>];
-    for (int part = 0; part < kParts<Form>; ++part) sums[part] = parts[part * kPartPitch];
-    float behind = Io::fetch(from.turns + row.row_of(plan, chunk) * plan.angles + pair);
-    for (int part = kParts<Form> - 1; part >= 0; --part) {
-      parts[part * kPartPitch] = behind;
-      behind += sums[part];
-    }
-  }
-
-  /// What flows past step t of the steps of a quarter of its chunk.
-  SSMBENCH_TEAM float flows_of(int quarter, int t) const {
-    constexpr int kOfQuarter = kEach / kQuarters;
-    const int first = t / kEach * kEach + quarter * kOfQuarter;
+  /// What flows past step t within its chunk: into the state before it, and out of it from there on.
+  SSMBENCH_TEAM float flows_past(int t) const {
+    const int own = t / kSumSteps;
+    const int first = own / kSums<Form> * kSums<Form>;
     float sum = 0;
-    for (int u = first; u < first + kOfQuarter; ++u) sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
+    for (int u = own * kSumSteps; u < (own + 1) * kSumSteps; ++u)
+      sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
+    for (int run = first; run < first + kSums<Form>; ++run)
+      if (run != own) sum += memory.run_flows[run < own ? kFlowIn : kFlowOut][run];
     return sum;
   }
 
-  SSMBENCH_TEAM float quarters_of(int t) const {
-    float sum = 0;
-    for (int quarter = 0; quarter < kQuarters; ++quarter) sum += memory.quarters[quarter][t];
-    return sum;
-  }
-
-  SSMBENCH_TEAM void store_rates(int part, int pair) const {
+  SSMBENCH_TEAM void store_rates(int run, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    const int first = part * kPartSteps;
-    if (first >= row.steps) return;
+    const int first = run * kSumSteps;
+    const int last = row.steps - 1 - first;
+    if (last < 0) return;
     const int to_pitch = static_cast<int>(plan.nheads) * plan.angles;
-    const bool whole = plan.angles % kAngleVector == 0;
-    Rates rates[kPartSteps];
-    load_rates<Io, Form>(args.in, plan, row, part, pair, rates);
-    float sums[kAngleVector];
-    Io::load_shared(sums, memory.parts + part * kPartPitch + pair);
-    float* const turns = memory.turns + first * pitch() + pair;
     const std::int64_t at = row.step(plan, first) * plan.angles + pair;
-    for (int u = kPartSteps - 1; u >= 0; --u) {
-      if (first + u >= row.steps) continue;
-      float of_step[kAngleVector];
-      Io::load_shared(of_step, turns + u * pitch());
-      const float scale = kPi * memory.steps[first + u].dt;
-      Rates gradients;
-      for (int i = 0; i < kAngleVector; ++i) {
-        const float rate = mamba3_hopper::fast_tanh(rates[u][i]);
-        sums[i] += of_step[i];
-        of_step[i] = kPi * rate * sums[i];
-        gradients[i] = (1.0F - rate * rate) * scale * sums[i];
-      }
-      Io::store_words(turns + u * pitch(), of_step);
-      if (whole) {
-        Io::template store_rates<Form::kIsMimo>(args.drates, at + u * to_pitch, gradients);
-        continue;
-      }
-      for (int i = 0; i < kAngleVector && pair + i < plan.angles; ++i)
-        Io::template store_rate<Form::kIsMimo>(args.drates, at + u * to_pitch + i, gradients[i]);
+    float rates[kSumSteps];
+    for (int u = 0; u < kSumSteps; ++u)
+      rates[u] = Io::template load_rate<Form::kIsMimo>(args.in.rates, at + (u < last ? u : last) * to_pitch);
+    float behind = Io::fetch(from.turns + row.row_of(plan, first / kEach) * plan.angles + pair);
+    for (int later = (run / kSums<Form> + 1) * kSums<Form> - 1; later > run; --later)
+      behind += memory.runs[later][pair];
+    float* const turns = memory.turns + first * pitch() + pair;
+    for (int u = 0; u < kSumSteps; ++u) {
+      if (u > last) break;
+      const float rate = mamba3_hopper::fast_tanh(rates[u]);
+      const float turn = kPi * (behind + turns[u * pitch()]);
+      turns[u * pitch()] = rate * turn;
+      Io::template store_rate<Form::kIsMimo>(args.drates, at + u * to_pitch,
+                                             (1.0F - rate * rate) * memory.steps[first + u].dt * turn);
     }
   }
 
@@ -266,10 +222,12 @@ struct Finish {
     const StepScalars step = memory.steps[t];
     const float earlier = memory.before[t];
     const float now = memory.flows[kFlowScale][t] + memory.flows[kFlowOwn][t];
+    float of_rates = 0;
+    for (int quarter = 0; quarter < kQuarters; ++quarter) of_rates += memory.quarters[quarter][t];
     // Nothing flows past the first step where no state enters: the sums cancel there, but for their rounding.
     const bool enters = row.start + t > 0 || args.in.input_ssm != nullptr;
     args.dadt[to] = enters ? memory.past[t] : 0.0F;
-    args.ddt[to] = step.closed * earlier + step.open * now + quarters_of(t);
+    args.ddt[to] = step.closed * earlier + step.open * now + of_rates;
     Io::store(args.dtrap, to, step.open * step.closed * step.dt * (now - earlier));
   }
 };

@@ -55,9 +55,12 @@ struct DeviceIo {
   static __device__ void store(void* data, std::int64_t at, float value) {
     static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
   }
-  static __device__ Pair load_pair(const void* data, std::int64_t at) {
-    const auto* const word = reinterpret_cast<const std::uint32_t*>(static_cast<const Bf16*>(data) + at);
-    const float2 pair = unpack_pair<Bf16>(__ldg(word));
+  /// Two elements, and their values.
+  static __device__ std::uint32_t load_word(const void* data, std::int64_t at) {
+    return __ldg(reinterpret_cast<const std::uint32_t*>(static_cast<const Bf16*>(data) + at));
+  }
+  static __device__ Pair unpack_word(std::uint32_t word) {
+    const float2 pair = unpack_pair<Bf16>(word);
     return {{pair.x, pair.y}};
   }
   static __device__ void store_pair(void* data, std::int64_t at, const Pair& pair) {
@@ -122,14 +125,6 @@ struct DeviceIo {
       static_cast<float*>(data)[at] = value;
     else
       store(data, at, value);
-  }
-  template <bool kIsFloat>
-  static __device__ void store_rates(void* data, std::int64_t at, const float (&from)[4]) {
-    if constexpr (kIsFloat)
-      store_words(static_cast<float*>(data) + at, from);
-    else
-      *reinterpret_cast<uint2*>(static_cast<Bf16*>(data) + at) =
-          make_uint2(pack_pair<Bf16>(from[0], from[1]), pack_pair<Bf16>(from[2], from[3]));
   }
   template <class T>
   static __device__ void load_shared(T (&to)[4], const T* data) {
@@ -202,8 +197,12 @@ __global__ void raise_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     raise_ranks<DeviceIo>(args, plan, work, at);
 }
 
+/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums.
 template <class Form>
-__global__ void __launch_bounds__(kThreads)
+inline constexpr int kLowerBlocks = Form::kRanks == 8 ? 1 : 3;
+
+template <class Form>
+__global__ void __launch_bounds__(kThreads, kLowerBlocks<Form>)
     lower_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FactorMemory<Form> memory;
   const BlockTeam team;

@@ -6,10 +6,10 @@
 // of the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the
 // halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and
 // load_float_halves() of floats; load_rate<f32>(data, at) and store_rate<f32>() of the io dtype or f32,
-// load_rates() and store_rates() of four, `at` a multiple of 4; fetch(), the value at a pointer, and
-// prefetch(), which has no effect; element(data, at), a pointer to an element of the io dtype; and
-// load_words() and store_words(), of an aligned vector of 16 bytes. What they load is not written by the same
-// kernel, but for load_shared(), of such a vector in shared memory. Form: Siso or a Mimo.
+// load_rates() of four, `at` a multiple of 4; fetch(), the value at a pointer, and prefetch(), which has no
+// effect; element(data, at), a pointer to an element of the io dtype; and store_words(), of an aligned vector of
+// 16 bytes. What they load is not written by the same kernel, but for load_shared(), of such a vector in shared
+// memory. Form: Siso or a Mimo.
 
 #include <cmath>
 #include <cstdint>
@@ -94,6 +94,11 @@ inline constexpr int kSpanParts = 16;
 inline constexpr int kPartSteps = kSpanSteps / kSpanParts;
 template <class Form>
 inline constexpr int kParts = kChunkSteps<Form> / kPartSteps;
+/// The same where a thread has one number of each step: no chunk has fewer steps.
+inline constexpr int kSumSteps = 8;
+inline constexpr int kSpanSums = kSpanSteps / kSumSteps;
+template <class Form>
+inline constexpr int kSums = kChunkSteps<Form> / kSumSteps;
 /// Chunks whose loads are all on their way before the first is waited for.
 inline constexpr int kBatch = 16;
 

@@ -35,7 +35,16 @@ struct HostBf16 {
   static void store(void* data, std::int64_t at, float value) {
     static_cast<std::uint16_t*>(data)[at] = Bf16::store(value);
   }
-  static Pair load_pair(const void* data, std::int64_t at) { return {{load(data, at), load(data, at + 1)}}; }
+  static std::uint32_t load_word(const void* data, std::int64_t at) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, static_cast<const std::uint16_t*>(data) + at, sizeof word);
+    return word;
+  }
+  static Pair unpack_word(std::uint32_t word) {
+    std::uint16_t of[2];
+    std::memcpy(of, &word, sizeof word);
+    return {{Bf16::load(of[0]), Bf16::load(of[1])}};
+  }
   static void store_pair(void* data, std::int64_t at, const Pair& pair) {
     for (int i = 0; i < 2; ++i) store(data, at + i, pair.x[i]);
   }
@@ -77,10 +86,6 @@ struct HostBf16 {
     else
       store(data, at, value);
   }
-  template <bool kIsFloat>
-  static void store_rates(void* data, std::int64_t at, const float (&from)[4]) {
-    for (int i = 0; i < 4; ++i) store_rate<kIsFloat>(data, at + i, from[i]);
-  }
   template <class T>
   static void load_shared(T (&to)[4], const T* data) {
     std::copy_n(data, 4, to);
@@ -89,10 +94,6 @@ struct HostBf16 {
   template <class T>
   static T fetch(const T* data) {
     return *data;
-  }
-  template <class T>
-  static void load_words(T (&to)[4], const T* data) {
-    std::copy_n(data, 4, to);
   }
   template <class T>
   static void store_words(T* data, const T (&from)[4]) {

@@ -1,0 +1,182 @@
+#pragma once
+
+// The epilogue of MIMO's dq and dk, 64 states of them, and of y and dV.
+
+#include "kernels/mamba3/hopper_bwd/rank_block.cuh"
+#include "kernels/mamba3/hopper_bwd/turn.cuh"
+
+namespace ssmbench::mamba3_bwd {
+
+/// A thread's pairs of V or dy times the weights of its rows. `tile`: the lane's address in theirs.
+__device__ __forceinline__ void weigh_tile(std::uint32_t (&to)[16], std::uint32_t tile,
+                                           const RowWeights& weights) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    std::uint32_t pairs[4];
+    load_matrices(pairs, tile ^ j * 32);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[4 * j + i] = weights.times(pairs[i], i);
+  }
+  hopper::pin_registers(to);
+}
+
+/// Starts to = weighed rows (in fragments) times a tile of 64 states.
+__device__ __forceinline__ void start_of_states(float (&to)[32], const std::uint32_t (&weighed)[16],
+                                                std::uint32_t states) {
+  constexpr auto kAcross = hopper::Major::rows;
+  const std::uint64_t of_states = ssd::tile_operand(states);
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    hopper::wgmma<__nv_bfloat16, kAcross>(to, weighed + 4 * k,
+                                          hopper::operand_step<kAcross>(of_states, k, kTile), k > 0);
+  hopper::wgmma_commit();
+}
+
+/// Starts to += X or Xᵀ times rows of 64 states; what it adds to may still be under way.
+template <hopper::Major kSquare>
+__device__ __forceinline__ void start_of_steps(float (&to)[32], std::uint32_t square, std::uint32_t rows) {
+  constexpr auto kAcross = hopper::Major::rows;
+  const std::uint64_t of_square = ssd::tile_operand(square);
+  const std::uint64_t of_rows = ssd::tile_operand(rows);
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    hopper::wgmma<__nv_bfloat16, kSquare, kAcross>(to, hopper::operand_step<kSquare>(of_square, k, kTile),
+                                                   hopper::operand_step<kAcross>(of_rows, k, kTile), true);
+  hopper::wgmma_commit();
+}
+
+/// Adds dq or dk to its sums over heads, turned back if its states turn, and a warp's sums of 16 rows to the 64 columns
+/// of `biases`. `turned`: what a thread's pairs are of dθ; `tile` as turn_vector() has it; `phases`: the
+/// thread's first vector of an angle tile.
+template <int kRanks, bool kTurns>
+__device__ __forceinline__ void add_gradient(float (&sums)[32], float (&gradient)[32],
+                                             [[maybe_unused]] float (&turned)[kOwnPairs],
+                                             [[maybe_unused]] std::uint32_t tile,
+                                             [[maybe_unused]] const uint4* phases, float* biases, int lane) {
+#pragma unroll
+  for (int j = 0; j < kOwnVectors; ++j) {
+    if constexpr (kTurns) turn_vector(gradient, tile, phases[j * kVectorsApart<kRanks>], turned, j);
+#pragma unroll
+    for (int e = 2 * j; e < 2 * j + 2; ++e) {
+      float* const of = gradient + 4 * e;
+      const float2 sum = make_float2(sum_rank<kRanks>(of[0] + of[2]), sum_rank<kRanks>(of[1] + of[3]));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[4 * e + i] += of[i];
+      if (lane / 4 < kRanks)
+        *reinterpret_cast<float2*>(biases + bias_at(lane / 4, 8 * e + lane % 4 * 2)) = sum;
+    }
+  }
+}
+
+/// A warp's sums of 16 rows and 32 columns: `columns` has kOfFragment sums of each of the lane's 4 fragments. To
+/// column 8·fragment + 2·(lane % 4) on, by the lanes that visit is called in.
+template <int kOfFragment, class Visit>
+__device__ __forceinline__ void sum_columns(float (&columns)[16], int lane, const Visit& visit) {
+  ssd::exchange_sums<2 * kOfFragment, 16>(columns, lane);
+  ssd::exchange_sums<kOfFragment, 8>(columns, lane);
+#pragma unroll
+  for (int i = 0; i < kOfFragment; ++i) columns[i] += __shfl_xor_sync(0xFFFFFFFFU, columns[i], 4);
+  if ((lane & 4) == 0) visit(8 * ((lane >> 4 & 1) * 2 + (lane >> 3 & 1)) + lane % 4 * 2);
+}
+
+/// dQ or dK of a chunk, 64 states from 64·half on, or the slice's sums of it.
+template <class T>
+__device__ __forceinline__ void write_states(const HopperArgs& args, ssd::Projection which, int half,
+                                             const float (&from)[32], const Patch& at) {
+  using Io = typename T::Io;
+  const ssd::BlockPlace place(args);
+  const SsdInputs& in = args.bwd.in;
+  const auto states = static_cast<int>(in.dstate);
+  const bool is_k = which == ssd::Projection::B;
+  auto* const target = static_cast<Io*>(is_k ? args.bwd.dB : args.bwd.dC);
+  const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
+  float* const sums = args.workspace.projections + (place.slice * 2 + (is_k ? 0 : 1)) * all;
+  const bool is_odd = at.lane % 2 != 0;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int t = at.row_of(2 * row);
+    const bool exists = t < place.steps_valid;
+    const std::int64_t start =
+        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate;
+    // The states of a pair are neighbours, or halves apart. Then a lane and its neighbour have two pairs, and make a
+    // word of their first states and one of their second.
+    const std::int64_t paired = start + 64 * half + at.lane % 4 * 2;
+    const std::int64_t apart = start + 32 * half + at.lane % 4;
+    const int second_apart = args.halves ? states / 2 : 1;
+    const std::int64_t first_at = args.halves ? apart : paired;
+    const std::int64_t word_at = args.halves ? apart + (is_odd ? states / 2 - 1 : 0) : paired;
+    const int fragment = args.halves ? 4 : 8;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (64 * half + 8 * e >= states) break;
+      const float first = from[4 * e + 2 * row];
+      const float second = from[4 * e + 2 * row + 1];
+      if (args.plan.slices > 1) {
+        if (!exists) continue;
+        sums[first_at + fragment * e] = first;
+        sums[first_at + fragment * e + second_apart] = second;
+        continue;
+      }
+      const float other = __shfl_xor_sync(0xFFFFFFFFU, is_odd ? first : second, 1);
+      const float low = args.halves && is_odd ? other : first;
+      const float high = args.halves && !is_odd ? other : second;
+      if (exists)
+        *reinterpret_cast<std::uint32_t*>(target + word_at + fragment * e) = pack_pair<Io>(low, high);
+    }
+  }
+}
+
+/// A warp's 16 rows of y or dV of ranks, rounded, to `data`. `stage`: the warp's sums of biases, not yet written. Where
+/// they have room for 8 rows, these are turned there into vectors of 16 bytes.
+template <class T>
+__device__ __forceinline__ void write_output(const HopperArgs& args, const RankShared<T>& shared, void* data,
+                                             const float (&from)[32], int head, const Patch& at,
+                                             float* stage) {
+  using Io = typename T::Io;
+  constexpr bool kStaged = T::kRanks * kSteps * 4 >= 1024;
+  constexpr int kApart = kStaged ? 4 : 8;  // rows between those of a thread
+  const int lane = at.lane;
+  const int row = kStaged ? at.row + lane / 8 : at.row_of(0);
+  const auto headdim = static_cast<int>(args.bwd.in.headdim);
+  const int pitch = static_cast<int>(args.bwd.in.nheads) * headdim;
+  const int rows = shared.place().rows - row;  // from the thread's first one on
+  auto* to = static_cast<Io*>(data) + shared.place().output + head * headdim + row * pitch +
+             (kStaged ? lane % 8 * 8 : lane % 4 * 2);
+  if constexpr (kStaged) {
+    // Vector v of row r lies at v ^ r.
+    const std::uint32_t staged = shared_address(stage) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
+    const auto* const vectors = reinterpret_cast<const uint4*>(stage);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float* const of = from + 16 * j + 2 * half;
+        hopper::store_matrices(staged ^ j * 64, pack_pair<Io>(of[0], of[1]), pack_pair<Io>(of[4], of[5]),
+                               pack_pair<Io>(of[8], of[9]), pack_pair<Io>(of[12], of[13]));
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 2; ++i, to += kApart * pitch) {
+        const int of_stage = kApart * i + lane / 8;
+        const uint4 vector = vectors[of_stage * 8 + (lane % 8 ^ of_stage)];
+        if (8 * half + kApart * i < rows && lane % 8 * 8 < headdim) *reinterpret_cast<uint4*>(to) = vector;
+      }
+      __syncwarp();
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 2; ++i, to += kApart * pitch) {
+      if (kApart * i >= rows) continue;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (8 * e >= headdim) break;
+        *reinterpret_cast<std::uint32_t*>(to + 8 * e) =
+            pack_pair<Io>(from[4 * e + 2 * i], from[4 * e + 2 * i + 1]);
+      }
+    }
+  }
+}
+
+}  // namespace ssmbench::mamba3_bwd
