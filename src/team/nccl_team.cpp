@@ -100,6 +100,7 @@ class NcclTeam : public Communicator {
   int size() const override { return host_.size(); }
 
   void all_gather(const void* from, void* to, std::size_t bytes, void* stream) override {
+    if (size() > 2 && bytes >= kWorthMessages) return gather_by_messages(from, to, bytes, stream);
     nccl().check(nccl().all_gather(from, to, bytes, ncclInt8, communicator_, cuda(stream)), "all_gather");
   }
   void all_reduce(float* values, std::size_t count, void* stream) override {
@@ -125,6 +126,21 @@ class NcclTeam : public Communicator {
   double agree(double value) override { return host_.agree(value); }
 
  private:
+  /// From this size on ranks, if they are more than two, send their parts to all others at once: 2.6 MB of
+  /// each of four H200 take 48 us, and 53 by NCCL's all-gather.
+  static constexpr std::size_t kWorthMessages = std::size_t{1} << 20;
+
+  void gather_by_messages(const void* from, void* to, std::size_t bytes, void* stream) {
+    nccl().check(nccl().group_start(), "all_gather");
+    for (int other = 0; other < size(); ++other) {
+      char* const part = byte_at(to, static_cast<std::size_t>(other) * bytes);
+      if (part == from) continue;  // in place
+      send(from, bytes, other, stream);
+      receive(part, bytes, other, stream);
+    }
+    nccl().check(nccl().group_end(), "all_gather");
+  }
+
   Communicator& host_;
   ncclComm_t communicator_ = nullptr;
 };
