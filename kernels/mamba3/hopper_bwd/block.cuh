@@ -31,16 +31,16 @@ struct HopperArgs : ssd::GradientArgs {
 };
 
 /// What a head leaves for write_flows, of each row.
-template <int kStates, int kRanks>
+template <int kStates>
 struct alignas(128) HeadFlows {
   float out[kSteps];   ///< terms that end at the row, but for the column sums
   float into[kSteps];  ///< V·(S'·k)·leave
   float column[kWarpsOfGroup]
               [kSteps];    ///< column sums of M ∘ X over w, without the diagonal, of 16 rows each
   float diagonal[kSteps];  ///< of the same, row sums of blocks on the diagonal
-  float biases[2][kWarpsOfGroup][kRanks * kStates];  ///< dq, dk, turned back: sums of 16 rows each, by rank
-  float turns[kWarpsOfGroup][kStates / 2];           ///< dθ: the same
-  float skipped[kSteps];                             ///< SISO's dy·V
+  float biases[2][kWarpsOfGroup][kStates];  ///< dq, dk, turned back: sums of 16 rows each
+  float turns[kWarpsOfGroup][kStates / 2];  ///< dθ: the same
+  float skipped[kSteps];                    ///< dy·V
 };
 
 /// A thread's pairs of an angle tile.
@@ -59,23 +59,22 @@ __device__ __forceinline__ int own_vector(int thread) {
 template <class T>
 struct HopperLayout {
   static constexpr int kHalves = T::kStates / 64;
-  static constexpr int kStages = 2;                     ///< of V, dout, Z, q, k, S, S' and the steps
-  static constexpr int kDepth = T::kRanks > 4 ? 1 : 2;  ///< of flows
+  static constexpr int kStages = 2;  ///< of V, dout, Z, q, k, S, S' and the steps
+  static constexpr int kDepth = 2;   ///< of flows
   static constexpr int kVectors = kHalves * kTile;
-  static constexpr int kInputs = (T::kIsMimo ? 2 : 3) * kTile;  ///< of V, dout and Z; MIMO has dy for dout
+  static constexpr int kInputs = 3 * kTile;  ///< of V, dout and Z
   static constexpr int kStage = kInputs + 4 * kVectors;
   static constexpr int kOwnsBytes = 4 * kSteps;
   /// What is loaded.
   static constexpr int kStageBytes = (2 + T::kGated) * kTile + 4 * kVectors + ssd::kStepsBytes + kOwnsBytes;
 
-  static constexpr int kSquares = kStages * kStage;  ///< SISO's dy, then M and X
-  static constexpr int kMixing = kSquares + (T::kIsMimo ? 0 : kTile);
+  static constexpr int kSquares = kStages * kStage;  ///< dy, then M and X
+  static constexpr int kMixing = kSquares + kTile;
   static constexpr int kStepRows = kMixing + 2 * kTile;
   static constexpr int kOwns = kStepRows + kStages * ssd::kStepsBytes;
   static constexpr int kTurned = kOwns + kStages * kOwnsBytes;  ///< dθ of q
   static constexpr int kFlows = kTurned + ssd::kGroupThreads * kOwnPairs * 4;
-  static constexpr int kBarriers =
-      kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates, T::kRanks>));
+  static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates>));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
   static_assert(kBytes <= ssd::kMaxBlockBytes);
 };
@@ -113,10 +112,7 @@ struct HopperShared {
   __device__ std::uint32_t dstate_tile(typename Inputs::Position at) const {
     return state_tile(at) + Layout::kVectors;
   }
-  __device__ std::uint32_t dy_tile(typename Inputs::Position at) const {
-    if constexpr (T::kIsMimo) return dout_tile(at);
-    return base + Layout::kSquares;
-  }
+  __device__ std::uint32_t dy_tile(typename Inputs::Position at) const { return base + Layout::kSquares; }
   __device__ std::uint32_t mixing_tile() const { return base + Layout::kMixing; }
   __device__ std::uint32_t crosses_tile() const { return mixing_tile() + kTile; }
   __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
@@ -135,8 +131,8 @@ struct HopperShared {
   }
   /// [vector][thread of the warpgroup]
   __device__ float4* turned_of_q() const { return reinterpret_cast<float4*>(pointer(Layout::kTurned)); }
-  __device__ HeadFlows<T::kStates, T::kRanks>& flows_of(typename Flows::Position at) const {
-    return reinterpret_cast<HeadFlows<T::kStates, T::kRanks>*>(pointer(Layout::kFlows))[at.slot];
+  __device__ HeadFlows<T::kStates>& flows_of(typename Flows::Position at) const {
+    return reinterpret_cast<HeadFlows<T::kStates>*>(pointer(Layout::kFlows))[at.slot];
   }
 
   /// By one thread.

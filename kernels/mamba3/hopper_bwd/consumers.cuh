@@ -1,6 +1,6 @@
 #pragma once
 
-// SISO's query and key warpgroups (queries.cuh, keys.cuh). What follows M and X is one code for both, since the code of
+// The query and key warpgroups of SISO's kernel (queries.cuh, keys.cuh). What follows M and X is one code for both, since the code of
 // all roles has to fit in the instruction cache: with y = q·Sᵀ or k·S'ᵀ, rows = dy or V, and weights enter or s∘leave
 //
 //   weights ∘ y + M·V → dZ, or + Mᵀ·dy → dV    (weights ∘ rows)·S + X·k, or ·S' + Xᵀ·q, turned back → dQ or dK
@@ -43,8 +43,8 @@ class Consumer {
       keys_.flow_at_ = queries_.flow_at_;
     }
     const int thread = ssd::group_thread();  // again: registers are short
-    write_vectors<T>(args_, is_query_ ? ssd::Projection::C : ssd::Projection::B, sums,
-                     {16 * (thread / 32), 0, thread % 32});
+    ssd::write_projection<Io, kHalves>(args_, is_query_ ? ssd::Projection::C : ssd::Projection::B, sums,
+                                       {16 * (thread / 32), 0, thread % 32});
   }
 
  private:
@@ -168,8 +168,7 @@ class Consumer {
           keys_.store_turned(turned, head, half, flows.turns[keys_.warp_] + kTilePairs * half);
       }
       const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient<T::kRanks>(sums[half], gradient, flows.biases[own][queries_.warp_] + 64 * half, T::kStates,
-                              lane);
+      add_gradient(sums[half], gradient, flows.biases[own][queries_.warp_] + 64 * half, lane);
       hopper::pin_registers(gradient);
     }
   }

@@ -1,62 +1,54 @@
 #pragma once
 
-// cuda-hopper's gradients of Mamba-3: the gradients of a chunk by the instructions of compute capability 9.0. The
+// cuda-hopper's gradients of Mamba-3's SISO: the gradients of a chunk by the instructions of compute capability 9.0. The
 // formulas are those of tensor_bwd/gradients.cuh, the parts those of SSD's (ssd_chunk_scan/hopper_bwd), with these
 // differences: q and k are loaded with each head, and dq and dk are turned back before they are added over heads.
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice, so that
 //           dQ and dK stay in registers, and sums over heads have one order
 //
-//     warpgroup    registers, MIMO  role
-//     0 producer            56, 48  warp 0 loads, warp 3 stores dV and dZ, warp 2 what sums over time are made from
-//     1 queries           224, 224  dy, M, X, y, dZ; dQ in 64 registers (queries.cuh)
-//     2 keys              224, 232  dV, dθ; dK in 64 registers (keys.cuh)
+//     warpgroup    registers  role
+//     0 producer          56  warp 0 loads, warp 3 stores dV and dZ, warp 2 what sums over time are made from
+//     1 queries          224  dy, M, X, y, dZ; dQ in 64 registers (queries.cuh)
+//     2 keys             224  dV, dθ; dK in 64 registers (keys.cuh)
 //
-// SISO's warpgroups share code, consumers.cuh.
+// Both share code, consumers.cuh.
 //
 // Shared memory with Z and N = 128, in KB: V, Z, dout, q, k, S and S' 2 × 88, and their steps 2 × 1.3; dy, M and X 24;
 // dθ of q 8; flows 2 × 7.
 
 #include "kernels/mamba3/hopper_bwd/consumers.cuh"
 #include "kernels/mamba3/hopper_bwd/producer.cuh"
-#include "kernels/ssd_chunk_scan/hopper_bwd/roles.cuh"
 
 namespace ssmbench::mamba3_bwd {
 
 template <class T>
 __global__ void __launch_bounds__(ssd::kThreads, 1)
     mamba3_hopper_gradients_kernel(const __grid_constant__ HopperArgs args) {
-  using Shared = HopperShared<T>;
-  if constexpr (T::kIsMimo) {
-    ssd::run_roles<Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
-        args, [&](const Shared& shared) { load_heads<T>(args, shared); },
-        [&](const Shared& shared) { release_inputs<T>(args, shared); },
-        [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
-  } else {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    // Uniform, and known to be so.
-    const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / ssd::kGroupThreads, 0);
-    if (threadIdx.x == 0) Shared().init_barriers();
-    __syncthreads();
-    if (group == 0) {
-      warpgroup_reg_dealloc<kProducerRegisters>();
-      const int warp = ssd::group_thread() / 32;
-      const int lane = ssd::group_thread() % 32;
-      if (warp == 0) {
-        if (lane == 0) load_heads<T>(args, Shared());
-      } else if (warp == 3) {
-        if (lane == 0) ssd::store_gradients<T>(args, Shared());
-      } else if (warp == 2) {
-        write_flows<T>(args, Shared(), lane);
-      }
-    } else {
-      warpgroup_reg_alloc<kConsumerRegisters>();
-      Consumer<T>(args, Shared(), ssd::group_thread(), group == 1).run();
+  using Shared = HopperShared<T>;
+  // Uniform, and known to be so.
+  const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / ssd::kGroupThreads, 0);
+  if (threadIdx.x == 0) Shared().init_barriers();
+  __syncthreads();
+  if (group == 0) {
+    warpgroup_reg_dealloc<kProducerRegisters>();
+    const int warp = ssd::group_thread() / 32;
+    const int lane = ssd::group_thread() % 32;
+    if (warp == 0) {
+      if (lane == 0) load_heads<T>(args, Shared());
+    } else if (warp == 3) {
+      if (lane == 0) ssd::store_gradients<T>(args, Shared());
+    } else if (warp == 2) {
+      write_flows<T>(args, Shared(), lane);
     }
-#else
-    __trap();
-#endif
+  } else {
+    warpgroup_reg_alloc<kConsumerRegisters>();
+    Consumer<T>(args, Shared(), ssd::group_thread(), group == 1).run();
   }
+#else
+  __trap();
+#endif
 }
 
 }  // namespace ssmbench::mamba3_bwd

@@ -40,7 +40,7 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
     // Threads load phases as they turn back: there is no room for them here.
-    const int angles = args.angle_tiles * (kAngleTile / T::kRanks);
+    const int angles = args.angle_tiles * kAngleTile;
     hopper::prefetch_bytes(args.work.phases + row * angles, 4 * angles);
     load_states(shared.dstate_tile(at), args.work.dstates);
     load_states(shared.state_tile(at), args.work.states);
@@ -49,50 +49,6 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
       hopper::prefetch_bytes(static_cast<const unsigned char*>(args.work.dstates) + next, Layout::kVectors);
       hopper::prefetch_bytes(static_cast<const unsigned char*>(args.work.states) + next, Layout::kVectors);
     }
-  }
-}
-
-/// By one thread: MIMO's gradients are stored by those who make them.
-template <class T>
-__device__ void release_inputs(const HopperArgs& args, const HopperShared<T>& shared) {
-  const int heads = ssd::BlockPlace(args).heads;
-  const auto ring = shared.inputs();
-  typename HopperShared<T>::Inputs::Position at;
-  for (int head = 0; head < heads; ++head, at.advance()) {
-    ring.wait_done(at);
-    hopper::barrier_arrive(ring.empty(at));
-  }
-}
-
-/// Of rows 2·lane and 2·lane + 1, summed over the rows of a step, to a lane of each step.
-template <int kRanks>
-__device__ __forceinline__ void store_flow(float* to, float2 of_rows, int lane) {
-  if constexpr (kRanks == 1) {
-    *reinterpret_cast<float2*>(to + 2 * lane) = of_rows;
-  } else {
-    float sum = of_rows.x + of_rows.y;
-#pragma unroll
-    for (int bit = 1; 2 * bit < kRanks; bit *= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, bit);
-    if (lane % (kRanks / 2) == 0) to[lane / (kRanks / 2)] = sum;
-  }
-}
-
-/// MIMO's sums of dq and dk, by rank, four states a lane: dstate is a multiple of 8, and so are the sums of a row.
-template <class T, class Flows>
-__device__ __forceinline__ void write_biases(float* to, const Flows& flows, int dstate, int lane) {
-  constexpr int kVectors = T::kStates / 4;  // of a rank
-#pragma unroll 1                            // registers are short
-  for (int i = lane; i < 2 * T::kRanks * kVectors; i += 32) {
-    const int n = 4 * (i % kVectors);
-    const auto& of_warps = flows.biases[i / (T::kRanks * kVectors)];
-    const int from = 4 * (i % (T::kRanks * kVectors));
-    float4 sum = *reinterpret_cast<const float4*>(of_warps[0] + from);
-#pragma unroll
-    for (int k = 1; k < kWarpsOfGroup; ++k) {
-      const float4 more = *reinterpret_cast<const float4*>(of_warps[k] + from);
-      sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
-    }
-    if (n < dstate) *reinterpret_cast<float4*>(to + i / kVectors * dstate + n) = sum;
   }
 }
 
@@ -149,28 +105,26 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
     out = make_float2(out.x - delta.x * column.x, out.y - delta.y * column.y);
     // What flows past all steps ends, for the sums, at the last one.
     if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * through;
-    float* const to = args.work.flows + row * kFlowRows * kSteps;
-    store_flow<T::kRanks>(to + kFlowOut * kSteps, out, lane);
-    store_flow<T::kRanks>(to + kFlowIn * kSteps, make_float2(delta.x * into.x, delta.y * into.y), lane);
-    store_flow<T::kRanks>(to + kFlowScale * kSteps, make_float2(column.x + into.x, column.y + into.y), lane);
-    store_flow<T::kRanks>(to + kFlowOwn * kSteps, diagonal, lane);
+    const auto store_flow = [&](int flow, float2 of_rows) {
+      *reinterpret_cast<float2*>(args.work.flows + (row * kFlowRows + flow) * kSteps + at_step) = of_rows;
+    };
+    store_flow(kFlowOut, out);
+    store_flow(kFlowIn, make_float2(delta.x * into.x, delta.y * into.y));
+    store_flow(kFlowScale, make_float2(column.x + into.x, column.y + into.y));
+    store_flow(kFlowOwn, diagonal);
 
     const auto sum_of = [&](const auto& of_warps, int i) {
       return (of_warps[0][i] + of_warps[1][i]) + (of_warps[2][i] + of_warps[3][i]);
     };
     float* const sums = args.work.row_sums + row * args.sums;
-    if constexpr (T::kIsMimo) {
-      write_biases<T>(sums, flows, dstate, lane);
-    } else {
 #pragma unroll 1
-      for (int n = lane; n < dstate; n += 32) {
-        sums[n] = sum_of(flows.biases[0], n);
-        sums[dstate + n] = sum_of(flows.biases[1], n);
-      }
-      const float2 skipped = pair_of(flows.skipped);
-      const float skip = sum_lanes<1, 16>(skipped.x + skipped.y);
-      if (lane == 0) sums[2 * dstate] = skip;
+    for (int n = lane; n < dstate; n += 32) {
+      sums[n] = sum_of(flows.biases[0], n);
+      sums[dstate + n] = sum_of(flows.biases[1], n);
     }
+    const float2 skipped = pair_of(flows.skipped);
+    const float skip = sum_lanes<1, 16>(skipped.x + skipped.y);
+    if (lane == 0) sums[2 * dstate] = skip;
 #pragma unroll 1
     for (int pair = lane; pair < args.angles; pair += 32)
       args.work.turns[row * args.angles + pair] = sum_of(flows.turns, pair);

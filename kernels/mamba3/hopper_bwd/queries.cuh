@@ -21,18 +21,13 @@ class Consumer;
 
 template <class T>
 class QueryWarpgroup {
-  friend class Consumer<T>;  // SISO's
+  friend class Consumer<T>;
   using Io = typename T::Io;
   using Shared = HopperShared<T>;
   using Steps = float[kStepFloats][kSteps];
-  static constexpr int kHalves = Shared::Layout::kHalves;
-  using Sums = ssd::ProjectionSums<kHalves>;
   static constexpr auto kAlong = hopper::Major::k;
   static constexpr auto kAcross = hopper::Major::rows;
   static constexpr int kBarrier = 1;
-  /// Halves of the states whose products run during the epilogue of the one before.
-  static constexpr int kHalvesAhead = kHalves;
-  static constexpr int kOfStep = T::kRanks == 1 ? 1 : 2;  ///< of a thread's two columns, those of a step
 
  public:
   __device__ QueryWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
@@ -41,30 +36,10 @@ class QueryWarpgroup {
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
         fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        ahead_(at_.row_of(0) / T::kRanks - at_.column_of(0, 0) / T::kRanks),
-        ranks_(args, at_) {
+        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {
     const ssd::BlockPlace place(args);
     row_ = static_cast<int>(place.row(args, 0));
     first_head_ = place.first_head;
-  }
-
-  __device__ void run() {
-    Sums dQ;
-    ssd::clear_sums(dQ);
-    const ssd::BlockPlace place(args_);
-    float scores[32];
-    clear_squares();
-    if constexpr (T::kIsMimo) start_scores(scores, input_at_);
-    for (int head = 0; head < place.heads; ++head) {
-      one_head(dQ, scores, head, head + 1 < place.heads);
-      advance();
-    }
-    if constexpr (T::kIsMimo) {
-      hopper::wgmma_wait<0>();  // the last head's scores once more
-      hopper::pin_registers(scores);
-    }
-    const int thread = ssd::group_thread();  // again: registers are short
-    write_vectors<T>(args_, ssd::Projection::C, dQ, {16 * (thread / 32), 0, thread % 32});
   }
 
  private:
@@ -94,7 +69,7 @@ class QueryWarpgroup {
     multiply_rows(scores, shared_.q_tile(at), shared_.k_tile(at));
   }
 
-  /// SISO's M and X, and dout·silu'(Z); the sums of M ∘ X over rows.
+  /// M and X, and dout·silu'(Z); the sums of M ∘ X over rows.
   __device__ __forceinline__ void make_squares(float (&slopes)[T::kGated ? 32 : 1], float (&flow_out)[2],
                                                int head) {
     float scores[32];
@@ -127,99 +102,9 @@ class QueryWarpgroup {
     hopper::wgmma_commit();
   }
 
-  /// MIMO's: all but the epilogue of dq, of which it starts the first half.
-  __device__ __forceinline__ void start_head(float (&dq)[32], std::uint32_t (&weighed)[16], OwnPhases& phases,
-                                             float (&scores)[32], int head) {
-    const Steps& steps = shared_.steps(input_at_);
-    float flow_out[2] = {0.0F, 0.0F};
-    {
-      std::uint32_t dy[16];
-      ssd::load_tile_pairs(dy, shared_.dy_tile(input_at_) + fragment_);
-      float crosses[32];
-      start_crosses(crosses, dy);
-      shared_.squares().wait_empty(square_at_);
-      shared_.flows().wait_empty(flow_at_);
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(scores);
-      hopper::pin_registers(crosses);
-      store_squares(scores, crosses, steps, 0.0F, flow_out);
-    }
-    hopper::fence_async_proxy();  // M and X
-    ssd::warp_arrive(shared_.squares().full(square_at_), at_.lane);
-    group_barrier<kBarrier>();
-
-    float y[32];
-    multiply_rows(y, shared_.q_tile(input_at_), shared_.state_tile(input_at_));
-    const float enter[2] = {steps[kStepEnter][at_.row_of(0)], steps[kStepEnter][at_.row_of(2)]};
-    {
-      std::uint32_t dy[16];  // again: registers are short
-      ssd::load_tile_pairs(dy, shared_.dy_tile(input_at_) + fragment_);
-      weigh_rows(weighed, dy, enter);
-    }
-    hopper::pin_registers(weighed);
-    start_half(dq, weighed, 0);
-    phases = load_phases(head, 0);
-    hopper::wgmma_wait<1>();
-    hopper::pin_registers(y);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const float2 pair = unpack_pair<Io>(weighed[i]);
-      flow_out[i % 2] += pair.x * y[2 * i] + pair.y * y[2 * i + 1];
-      y[2 * i] *= enter[i % 2];
-      y[2 * i + 1] *= enter[i % 2];
-    }
-    auto& flows = shared_.flows_of(flow_at_);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
-      if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
-    }
-    multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at_));
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(y);
-    ranks_.write(args_, args_.work.y, y, head, flows.biases[0][warp_]);
-  }
-
-  __device__ __forceinline__ void one_head(Sums& dQ, float (&scores)[32], int head, bool is_followed) {
-    float dq[kHalvesAhead][32];
-    std::uint32_t weighed[16];
-    OwnPhases phases;
-    start_head(dq[0], weighed, phases, scores, head);
-    auto& flows = shared_.flows_of(flow_at_);
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      float(&of_half)[32] = dq[half % kHalvesAhead];
-      if (half > 0) phases = load_phases(head, half);
-      if (half >= kHalvesAhead) start_half(of_half, weighed, half);
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(of_half);
-      if (half + 1 == kHalves)
-        ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
-      else if (half + 1 < kHalvesAhead)
-        start_half(dq[half + 1], weighed, half + 1);
-      if constexpr (T::kIsMimo) {
-        if (half + 1 == kHalves) {  // The last head's once more, so that it is no branch.
-          auto next = input_at_;
-          if (is_followed) next.advance();
-          start_scores(scores, next);
-        }
-      }
-      if (half < args_.angle_tiles) {
-        float turned[kOwnPairs];
-        turn_back(of_half, shared_.q_tile(input_at_) + half * kTile + fragment_, phases, turned);
-        hand_turned(turned);
-      }
-      const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient<T::kRanks>(dQ[half], of_half, flows.biases[0][warp_] + 64 * half, T::kStates, lane);
-      hopper::pin_registers(of_half);
-    }
-    hopper::barrier_arrive(shared_.flows().full(flow_at_));
-    ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
-  }
-
   __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
     if (half >= args_.angle_tiles) return {};
-    return load_own_phases<T::kRanks>(args_, row_ + head, half, ssd::group_thread());
+    return load_own_phases(args_, row_ + head, half, ssd::group_thread());
   }
 
   /// Starts dq = (enter ∘ dy)·S + X·k, 64 states of it.
@@ -288,12 +173,12 @@ class QueryWarpgroup {
     const float owns[2] = {of_owns[at_.row_of(0)], of_owns[at_.row_of(2)]};
     const float* const decays = steps[kStepDecay] + at_.column_of(0, 0);
     const float* const deltas = steps[kStepDelta] + at_.column_of(0, 0);
-    // With one rank in the lanes that have it.
+    // In the lanes that have it.
     float diagonal[2] = {0.0F, 0.0F};
     float skipped[2] = {0.0F, 0.0F};
     int ahead = ahead_;
 #pragma unroll 1
-    for (int j = 0; j <= warp_; ++j, ahead -= 16 / T::kRanks) {
+    for (int j = 0; j <= warp_; ++j, ahead -= 16) {
       std::uint32_t m[4];
       std::uint32_t x[4];
       float columns[16] = {};
@@ -304,34 +189,26 @@ class QueryWarpgroup {
         float of_m[4];
         float of_x[4];
 #pragma unroll
-        for (int i = 0; i < 4; i += kOfStep) {
-          // The column's step less the row's, but for ahead.
-          const int behind = (8 * e - i / 2 * 8) / T::kRanks + (T::kRanks == 1 ? i % 2 : 0);
+        for (int i = 0; i < 4; ++i) {
+          const int behind = 8 * e - i / 2 * 8 + i % 2;  // the column's step less the row's, but for ahead
           const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
           const float reached = behind <= ahead ? between : 0.0F;
           const float weight = behind == ahead ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
           const float weighed = reached * weight;
-          float product = 0.0F;
-#pragma unroll
-          for (int k = i; k < i + kOfStep; ++k) {
-            const float score = scores[4 * e + k];
-            const float cross = crosses[4 * e + k];
-            of_m[k] = score * weighed;
-            of_x[k] = cross * weighed;
-            product += score * cross;
-          }
-          product *= reached;
+          const float score = scores[4 * e + i];
+          const float cross = crosses[4 * e + i];
+          of_m[i] = score * weighed;
+          of_x[i] = cross * weighed;
+          const float product = score * cross * reached;
           if (behind < ahead) {
             // Not the diagonal too: beside it, what strong decays leave is lost.
-            columns[(2 * e + i % 2) / kOfStep] += product;
+            columns[2 * e + i % 2] += product;
             flow_out[i / 2] += product * weight;
           }
           if (behind == ahead) {
             diagonal[i / 2] += product;
-            if constexpr (!T::kIsMimo) {
-              of_m[i] += skip;
-              skipped[i / 2] = crosses[4 * e + i];
-            }
+            of_m[i] += skip;
+            skipped[i / 2] = cross;
           }
         }
         m[2 * e] = pack_pair<Io>(of_m[0], of_m[1]);
@@ -348,31 +225,20 @@ class QueryWarpgroup {
         crosses[i] = crosses[i + 8];
       }
     }
-    if constexpr (T::kRanks > 1) {
-      for (float& sum : diagonal) sum = sum_lanes<1, 2>(sum);
-    }
-    if (T::kRanks > 1 ? at_.lane % 4 == 0 : at_.lane / 8 == at_.lane % 4) {
+    if (at_.lane / 8 == at_.lane % 4) {
       flows.diagonal[at_.row_of(0)] = diagonal[0];
       flows.diagonal[at_.row_of(2)] = diagonal[1];
-      if constexpr (!T::kIsMimo) {
-        flows.skipped[at_.row_of(0)] = skipped[0];
-        flows.skipped[at_.row_of(2)] = skipped[1];
-      }
+      flows.skipped[at_.row_of(0)] = skipped[0];
+      flows.skipped[at_.row_of(2)] = skipped[1];
     }
   }
 
-  /// A warp's sums of 16 rows, to the 16 columns of `to`. Those of a step are added later.
+  /// A warp's sums of 16 rows, to the 16 columns of `to`.
   __device__ __forceinline__ void store_columns(float (&columns)[16], float* to) const {
-    ssd::exchange_sums<2 / kOfStep, 16>(columns, at_.lane);
-    to += at_.lane / 16 * 8 + at_.lane % 4 * 2;
-    if constexpr (kOfStep == 1) {
-      ssd::exchange_sums<1, 8>(columns, at_.lane);
-      const float sum = sum_lanes<4, 4>(columns[0]);
-      if (at_.lane / 4 % 2 == 0) to[at_.lane / 8 % 2] = sum;
-    } else {
-      const float sum = sum_lanes<4, 8>(columns[0]);
-      if (at_.lane / 4 % 4 == 0) *reinterpret_cast<float2*>(to) = make_float2(sum, 0.0F);
-    }
+    ssd::exchange_sums<2, 16>(columns, at_.lane);
+    ssd::exchange_sums<1, 8>(columns, at_.lane);
+    const float sum = sum_lanes<4, 4>(columns[0]);
+    if (at_.lane / 4 % 2 == 0) to[at_.lane / 16 * 8 + at_.lane % 4 * 2 + at_.lane / 8 % 2] = sum;
   }
 
   const HopperArgs& args_;
@@ -382,7 +248,6 @@ class QueryWarpgroup {
   std::uint32_t fragment_;
   int row_, first_head_;  ///< of the first head
   int ahead_;             ///< the step of row_of(0) less that of column_of(0, 0)
-  RankRows<T> ranks_;
   typename Shared::Inputs::Position input_at_;
   typename Shared::Squares::Position square_at_;
   typename Shared::Flows::Position flow_at_;

@@ -72,15 +72,14 @@ __device__ __forceinline__ float2 turn_pair(float2 x, Turn turn) {
 struct OwnPhases {
   uint4 vectors[kOwnVectors];
 };
-template <int kRanks>
 __device__ __forceinline__ OwnPhases load_own_phases(const HopperArgs& args, std::int64_t row, int tile,
                                                      int thread) {
-  const auto* const from = reinterpret_cast<const uint4*>(args.work.phases + (row * args.angle_tiles + tile) *
-                                                                                 (kAngleTile / kRanks)) +
-                           own_vector<kRanks>(thread);
+  const auto* const from =
+      reinterpret_cast<const uint4*>(args.work.phases + (row * args.angle_tiles + tile) * kAngleTile) +
+      thread;
   OwnPhases phases;
 #pragma unroll
-  for (int i = 0; i < kOwnVectors; ++i) phases.vectors[i] = __ldg(from + i * kVectorsApart<kRanks>);
+  for (int i = 0; i < kOwnVectors; ++i) phases.vectors[i] = __ldg(from + i * kVectorsApart<1>);
   return phases;
 }
 
@@ -109,11 +108,9 @@ __device__ __forceinline__ void turn_back(float (&gradient)[32], std::uint32_t t
   for (int j = 0; j < kOwnVectors; ++j) turn_vector(gradient, tile, phases.vectors[j], turned, j);
 }
 
-/// Adds to the sums over heads, and sums a warp's 16 rows to the 64 columns of `to`, for each rank: they are `pitch`
-/// apart.
-template <int kRanks>
+/// Adds to the sums over heads, and sums a warp's 16 rows to the 64 columns of `to`.
 __device__ __forceinline__ void add_gradient(float (&sums)[32], const float (&gradient)[32], float* to,
-                                             int pitch, int lane) {
+                                             int lane) {
   float columns[16];
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
@@ -122,16 +119,7 @@ __device__ __forceinline__ void add_gradient(float (&sums)[32], const float (&gr
   }
 #pragma unroll
   for (int i = 0; i < 32; ++i) sums[i] += gradient[i];
-  if constexpr (kRanks == 1) {
-    ssd::store_column_sums(columns, to, lane);
-  } else {
-    to += lane / 4 * pitch + lane % 4 * 2;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const float2 sum = make_float2(sum_rank<kRanks>(columns[2 * e]), sum_rank<kRanks>(columns[2 * e + 1]));
-      if (lane / 4 < kRanks) *reinterpret_cast<float2*>(to + 8 * e) = sum;
-    }
-  }
+  ssd::store_column_sums(columns, to, lane);
 }
 
 /// A warp's sums of 16 rows: `of` has a lane's sums in each of the 8 fragments. That of fragment_of_sums().
@@ -176,116 +164,5 @@ __device__ __forceinline__ void share_steps(float (&of)[kOwnPairs], int lane) {
     ssd::exchange_sums<2, 4>(of, lane);
   }
 }
-
-/// dQ or dK of a chunk, of pairs that are halves apart. A lane and its neighbour have two pairs each of a row, and
-/// make a word of their first states and one of their second.
-template <int kHalves>
-__device__ __forceinline__ void write_halves(const HopperArgs& args, ssd::Projection which,
-                                             const ssd::ProjectionSums<kHalves>& from, const Patch& at) {
-  const ssd::BlockPlace place(args);
-  const SsdInputs& in = args.bwd.in;
-  const auto states = static_cast<int>(in.dstate);
-  const bool is_k = which == ssd::Projection::B;
-  auto* const target = static_cast<__nv_bfloat16*>(is_k ? args.bwd.dB : args.bwd.dC);
-  const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
-  float* const sums = args.workspace.projections + (place.slice * 2 + (is_k ? 0 : 1)) * all;
-  const bool is_odd = at.lane % 2 != 0;
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int t = at.row_of(2 * row);
-    const std::int64_t start =
-        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate + at.lane % 4;
-#pragma unroll
-    for (int e = 0; e < 8 * kHalves; ++e) {
-      if (8 * e >= states) break;
-      const float first = from[e / 8][e % 8 * 4 + 2 * row];
-      const float second = from[e / 8][e % 8 * 4 + 2 * row + 1];
-      if (args.plan.slices > 1) {
-        if (t >= place.steps_valid) continue;
-        sums[start + 4 * e] = first;
-        sums[start + states / 2 + 4 * e] = second;
-        continue;
-      }
-      const float other = __shfl_xor_sync(0xFFFFFFFFU, is_odd ? first : second, 1);
-      if (t >= place.steps_valid) continue;
-      *reinterpret_cast<std::uint32_t*>(target + start + 4 * e + (is_odd ? states / 2 - 1 : 0)) =
-          is_odd ? pack_pair<__nv_bfloat16>(other, second) : pack_pair<__nv_bfloat16>(first, other);
-    }
-  }
-}
-template <class T, int kHalves = T::kStates / 64>
-__device__ __forceinline__ void write_vectors(const HopperArgs& args, ssd::Projection which,
-                                              const ssd::ProjectionSums<kHalves>& from, const Patch& at) {
-  if constexpr (T::kIsMimo) {
-    if (args.halves) return write_halves<kHalves>(args, which, from, at);
-  }
-  ssd::write_projection<__nv_bfloat16, kHalves>(args, which, from, at);
-}
-
-/// A warp's 16 rows of y or dV of ranks, rounded. Their place is kept, since it takes divisions. SISO has none.
-template <class T>
-class RankRows {
- public:
-  /// Whether the sums of biases of a warp have room for its rows, which are turned there into vectors of 16 bytes.
-  static constexpr bool kStaged = T::kRanks * T::kStates * 4 >= 2048;
-
-  __device__ RankRows(const HopperArgs& args, const Patch& at) {
-    if constexpr (T::kIsMimo) {
-      const ssd::BlockPlace place(args);
-      const SsdInputs& in = args.bwd.in;
-      const int row = kStaged ? at.row + at.lane / 8 : at.row_of(0);
-      rows_ = place.steps_valid - row;
-      first_ = ((place.b * in.seqlen + place.start + row) * in.nheads + place.first_head) * in.headdim +
-               (kStaged ? at.lane % 8 * 8 : at.lane % 4 * 2);
-    }
-  }
-  /// `stage`: the warp's sums of biases, not yet written.
-  __device__ __forceinline__ void write(const HopperArgs& args, void* data, const float (&from)[32], int head,
-                                        float* stage) const {
-    const auto headdim = static_cast<int>(args.bwd.in.headdim);
-    const int apart = kApart * static_cast<int>(args.bwd.in.nheads) * headdim;
-    auto* to = static_cast<Io*>(data) + first_ + head * headdim;
-    if constexpr (kStaged) {
-      const auto lane = static_cast<int>(threadIdx.x) % 32;
-      // Vector v of row r lies at v ^ r % 8.
-      const std::uint32_t rows =
-          shared_address(stage) + lane % 16 * kRowBytes + ((lane / 16 ^ lane % 8) << 4);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float* const of = from + 8 * j;
-        hopper::store_matrices(rows ^ j * 32, pack_pair<Io>(of[0], of[1]), pack_pair<Io>(of[2], of[3]),
-                               pack_pair<Io>(of[4], of[5]), pack_pair<Io>(of[6], of[7]));
-      }
-      __syncwarp();
-      const auto* const vectors = reinterpret_cast<const uint4*>(stage);
-#pragma unroll
-      for (int i = 0; i < 4; ++i, to += apart) {
-        const int row = kApart * i + lane / 8;
-        const uint4 vector = vectors[row * 8 + (lane % 8 ^ row % 8)];
-        if (kApart * i < rows_ && lane % 8 * 8 < headdim) *reinterpret_cast<uint4*>(to) = vector;
-      }
-      __syncwarp();
-    } else {
-#pragma unroll
-      for (int i = 0; i < 2; ++i, to += apart) {
-        if (kApart * i >= rows_) continue;
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          if (8 * e >= headdim) break;
-          *reinterpret_cast<std::uint32_t*>(to + 8 * e) =
-              pack_pair<Io>(from[4 * e + 2 * i], from[4 * e + 2 * i + 1]);
-        }
-      }
-    }
-  }
-
- private:
-  using Io = typename T::Io;
-  static constexpr int kApart = kStaged ? 4 : 8;  ///< rows between those of a thread
-  static constexpr int kRowBytes = 128;
-
-  std::int64_t first_;  ///< element of the first head
-  int rows_;            ///< of the chunk from the thread's first one on
-};
 
 }  // namespace ssmbench::mamba3_bwd
