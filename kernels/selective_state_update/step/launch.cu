@@ -80,11 +80,11 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const auto heads_per_group = static_cast<int>(update.heads_per_group());
   switch (kernels) {
     case Kernels::products:
-      return launch_of_plan(products_kernel(update.state_dtype, update.stochastic, update.dstate), plan,
-                            product_stage_bytes(plan, static_cast<int>(update.dstate), state_bytes,
-                                                update.state_dtype),
-                            args, storage, heads_per_group,
-                            product_run(update.batch, update.heads, update.headdim, update.state_dtype));
+      return launch_of_plan(
+          products_kernel(update.state_dtype, update.stochastic, update.dstate), plan,
+          product_stage_bytes(plan, static_cast<int>(update.dstate), state_bytes, update.state_dtype), args,
+          storage, heads_per_group,
+          product_run(update.batch, update.heads, update.headdim, update.state_dtype));
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);
