@@ -75,6 +75,7 @@ class RankWalkBlock {
   static constexpr auto kAcross = hopper::Major::rows;
   static constexpr int kLeftRows = 4;  ///< of a maker
   static constexpr int kLeftApart = kSteps / kLeftRows;
+  static constexpr int kPrefetched = 3;  ///< chunks from one that is made to one that makers prefetch
 
  public:
   __device__ RankWalkBlock(const RankWalkArgs& args, RankWalkPass pass)
@@ -305,7 +306,26 @@ class RankWalkBlock {
       hopper::fence_async_proxy();
       ssd::warp_arrive(slots().done(at), thread % 32);
       if (i + 1 < end_) load_sources<kWalk>(sources, place, i + 1, rank_bits);
+      if (i + kPrefetched < end_) prefetch_sources<kWalk>(i + kPrefetched, thread);
     }
+  }
+
+  /// What load_sources() loads of chunk i to the L2, a row of a head by each thread: the first 64 have V or dout, the
+  /// others Z.
+  template <Walk kWalk>
+  __device__ __forceinline__ void prefetch_sources(int i, int thread) const {
+    const Plan& plan = args_.plan;
+    const bool is_gate = thread >= kSteps;
+    const int ranks = kWalk == Walk::forward || is_gate || args_.bwd.in.scan.reduces_ranks ? 1 : plan.ranks;
+    const auto* const from = static_cast<const Io*>(is_gate                  ? args_.bwd.in.Z
+                                                    : kWalk == Walk::forward ? args_.bwd.in.V
+                                                                             : args_.bwd.dout);
+    const int row = thread % kSteps;
+    const std::int64_t first = chunk_of(i) * plan.chunk_steps;
+    if (row >= plan.chunk_steps * ranks || first * ranks + row >= plan.seqlen * ranks) return;
+    if (is_gate && (kWalk == Walk::forward || from == nullptr)) return;
+    const std::int64_t at = ((b_ * plan.seqlen + first) * ranks + row) * plan.nheads + head_;
+    asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(from + at * plan.headdim)));
   }
 
   template <Walk kWalk>
@@ -428,16 +448,19 @@ class RankWalkBlock {
   /// k or q of chunk i.
   __device__ __forceinline__ void turn_next(int i, typename Slots::Position& at, int thread) const {
     const int rank_bits = __ffs(args_.plan.ranks) - 1;
-    OwnPhases phases = load_phases(i, 0, thread, rank_bits);
+    const int tiles = args_.plan.angle_tiles;
+    OwnPhases phases = load_phases(i, tiles - 1, thread, rank_bits);
     slots().wait_full(at);
+    // States that do not turn first: phases are on their way meanwhile.
 #pragma unroll 1
-    for (int half = 0; half < Layout::kHalves; ++half) {
+    for (int half = Layout::kHalves - 1; half >= 0; --half) {
       const std::uint32_t tile = vectors_tile(at) + half * kTile;
-      if (half < args_.plan.angle_tiles)
-        turn_half<true>(tile, half, phases, thread);
-      else
+      if (half >= tiles) {
         turn_half<false>(tile, half, phases, thread);
-      if (half + 1 < args_.plan.angle_tiles) phases = load_phases(i, half + 1, thread, rank_bits);
+        continue;
+      }
+      turn_half<true>(tile, half, phases, thread);
+      if (half > 0) phases = load_phases(i, half - 1, thread, rank_bits);
     }
     hopper::fence_async_proxy();
     ssd::warp_arrive(slots().done(at), thread % 32);
