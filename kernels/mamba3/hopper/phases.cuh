@@ -9,6 +9,7 @@
 // 16 bits of a turn are 5e-5 rad off at most, a fortieth of what rounding q and k to bf16 leaves. What chunks add
 // is not rounded, so that angles do not drift.
 
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/mamba3/hopper/increments.h"
 #include "kernels/mamba3/hopper/prepare.cuh"
 
@@ -93,6 +94,7 @@ template <class Io>
 __global__ void __launch_bounds__(kPrepareThreads, 4)
     phases_kernel(const Mamba3Args args, const PreparedRows weights, const ChunkPhases to,
                   const int phase_blocks, const std::int64_t steps) {
+  hopper::launch_dependents();  // the scan, which waits for what is written here
   const int block = static_cast<int>(blockIdx.x);
   const auto index = [](int of) { return std::int64_t{of} * kPrepareThreads + threadIdx.x; };
   if (block < phase_blocks)

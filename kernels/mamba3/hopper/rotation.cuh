@@ -146,18 +146,21 @@ class RotatingWarpgroup {
     if (turns(Lane())) of_chunk = *reinterpret_cast<const uint4*>(of_chunk_);
     of_chunk_ += chunk_row();
     shared_.projections().wait_full(at_);
-    if constexpr (kHalves == 2) add_biases();
-    turn_rows();
+    rotate_rows();
     hopper::fence_async_proxy();
     ssd_hopper::warp_arrive(shared_.projections().done(at_), Lane().lane());
     at_.advance();
     add_vector(angles_, of_chunk);
   }
 
-  /// The lane's vector of its step i in k's first tile: swizzled. Tiles are kTile apart, and k's before q's.
-  __device__ __forceinline__ Io* vector_of(const Lane& at, int i) const {
-    const int vector = at.thread % kRowVectors ^ (at.row() & 4) ^ i;
-    return shared_.template at_address<Io>(shared_.b_tile(at_) + (at.row() + i) * 128 + vector * 16);
+  /// The lane's vector of its first step in k's first tile: swizzled. Tiles are kTile apart, and k's before q's.
+  __device__ __forceinline__ std::uint32_t first_vector(const Lane& at) const {
+    const int vector = at.thread % kRowVectors ^ (at.row() & 4);
+    return shared_.b_tile(at_) + at.row() * 128 + vector * 16;
+  }
+  /// The same of step i: four rows are aligned to their size.
+  __device__ __forceinline__ Io* vector_of(std::uint32_t first, int i) const {
+    return shared_.template at_address<Io>(first ^ i * (128 + 16));
   }
   __device__ __forceinline__ static Vector load(const Io* row, int tile) {
     return Vector::load(row + tile * (kTile / 2), 0, 0);
@@ -183,63 +186,47 @@ class RotatingWarpgroup {
     return biases;
   }
 
-  // Both walks over a lane's steps load the vectors of a step ahead: a shared load takes long beside products.
-  // They are loops, since code that runs once a chunk is always to be fetched.
-
-  /// The states of k and q that do not turn.
-  __device__ __forceinline__ void add_biases() const {
+  /// The lane's vectors of k and q. Those of a step are loaded a step ahead: a shared load takes long beside
+  /// products. Steps are a loop, since code that runs once a chunk is always to be fetched.
+  __device__ __forceinline__ void rotate_rows() const {
+    constexpr int kTiles = 2 * kHalves;
     const Lane at;
-    const Values bias_of_k = bias_of(at, 1);
-    const Values bias_of_q = bias_of(at, 3);
-    Io* row = vector_of(at, 0);
-    Vector k = load(row, 1);
-    Vector q = load(row, 3);
-#pragma unroll 1
-    for (int i = 0; i < kLaneSteps; ++i) {
-      Io* const next_row = vector_of(at, min(i + 1, kLaneSteps - 1));
-      const Values of_k = bias_of_k.template plus<Io>(k);
-      const Values of_q = bias_of_q.template plus<Io>(q);
-      k = load(next_row, 1);
-      q = load(next_row, 3);
-      store(row, 1, of_k);
-      store(row, 3, of_q);
-      row = next_row;
-    }
-  }
-
-  /// The first tiles of k and q.
-  __device__ __forceinline__ void turn_rows() const {
-    const Lane at;
-    const Values bias_of_k = bias_of(at, 0);
-    const Values bias_of_q = bias_of(at, kHalves);
-    Io* row = vector_of(at, 0);
-    Vector stored_k = load(row, 0);
-    Vector stored_q = load(row, kHalves);
+    const std::uint32_t first = first_vector(at);
+    Values biases[kTiles];
+    Vector stored[kTiles];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) stored[tile] = load(vector_of(first, 0), tile);
     uint2 phases = load_phases(at, 0);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) biases[tile] = bias_of(at, tile);
     const bool turning = turns(at);
 #pragma unroll 1
     for (int i = 0; i < kLaneSteps; ++i) {
+      Io* const row = vector_of(first, i);
       const int next = min(i + 1, kLaneSteps - 1);
-      Io* const next_row = vector_of(at, next);
+      Io* const next_row = vector_of(first, next);
+      if constexpr (kHalves == 2)
+#pragma unroll
+        for (int tile = 1; tile < kTiles; tile += 2) {
+          const Values sum = biases[tile].template plus<Io>(stored[tile]);
+          stored[tile] = load(next_row, tile);
+          store(row, tile, sum);
+        }
       const Angles of_step{phases.x << 16, phases.x & 0xFFFF0000U, phases.y << 16, phases.y & 0xFFFF0000U};
       phases = load_phases(at, next);
       float sine[kPairs], cosine[kPairs];
 #pragma unroll
       for (int pair = 0; pair < kPairs; ++pair)
         sine_cosine(angles_[pair] + of_step[pair], sine[pair], cosine[pair]);
-      Values k = bias_of_k.template plus<Io>(stored_k);
-      Values q = bias_of_q.template plus<Io>(stored_q);
-      stored_k = load(next_row, 0);
-      stored_q = load(next_row, kHalves);
-      if (turning)
 #pragma unroll
-        for (int pair = 0; pair < kPairs; ++pair) {
-          k.turn(pair, sine[pair], cosine[pair]);
-          q.turn(pair, sine[pair], cosine[pair]);
-        }
-      store(row, 0, k);
-      store(row, kHalves, q);
-      row = next_row;
+      for (int tile = 0; tile < kTiles; tile += kHalves) {
+        Values values = biases[tile].template plus<Io>(stored[tile]);
+        stored[tile] = load(next_row, tile);
+        if (turning)
+#pragma unroll
+          for (int pair = 0; pair < kPairs; ++pair) values.turn(pair, sine[pair], cosine[pair]);
+        store(row, tile, values);
+      }
     }
   }
 
