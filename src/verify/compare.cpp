@@ -197,13 +197,15 @@ PartwiseComparison::~PartwiseComparison() = default;
 PartwiseComparison::PartwiseComparison(PartwiseComparison&&) noexcept = default;
 
 void PartwiseComparison::add(Shape begin, const Shape& shape, const Expectation& expected) {
-  auto& [whole, rule, along, all, worst, first_nonfinite, bias] = *state_;
+  const TensorView& whole = state_->got;
+  const Rule& rule = state_->rule;
+  Partial& all = state_->all;
   begin.resize(shape.size(), 0);  // the parts of complex numbers
   TensorView got = whole;
   got.shape = shape;
   got.data = static_cast<std::byte*>(got.data) +
              offset_of(begin, got.strides) * static_cast<std::int64_t>(size_of(got.dtype));
-  const TimeSpans time(got.shape, along);
+  const TimeSpans time(got.shape, state_->along);
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
   constexpr std::int64_t kRange = 1 << 16;
@@ -228,12 +230,14 @@ void PartwiseComparison::add(Shape begin, const Shape& shape, const Expectation&
   };
   if (part.nonfinite > 0) {
     const std::int64_t in_whole = position_in_whole(part.first_nonfinite);
-    if (in_whole < all.first_nonfinite) describe(first_nonfinite, part.first_nonfinite);
+    if (in_whole < all.first_nonfinite) describe(state_->first_nonfinite, part.first_nonfinite);
     part.first_nonfinite = in_whole;
   }
-  if (part.worst_ratio > all.worst_ratio || worst.worst_index.empty()) describe(worst, part.worst);
+  if (part.worst_ratio > all.worst_ratio || state_->worst.worst_index.empty())
+    describe(state_->worst, part.worst);
   ssmbench::add(all, part);
   if (!expected.stochastic || rule.user != nullptr) return;
+  std::optional<OutputComparison::RoundingBias>& bias = state_->bias;
   const auto of_part = rounding_bias(got, expected, rule.arithmetic);
   if (of_part && (!bias || of_part->ratio > bias->ratio)) bias = of_part;
 }

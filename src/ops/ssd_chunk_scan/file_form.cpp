@@ -35,7 +35,7 @@ void infer_ssd(const StoredInputs& inputs, Axes& axes) {
 /// What is not a dtype that states can have is left to the reader, which compares it with the fallback.
 std::string state_dtype_of(const StoredInputs& inputs) {
   const AxisSpec& axis = *ssd_chunk_scan_fwd().find_axis("state_dtype");
-  const std::string fallback = to_string(*axis.fallback);
+  std::string fallback = to_string(*axis.fallback);
   if (!inputs.has("initial_states")) return fallback;
   const std::string& found = inputs.at("initial_states").dtype;
   return std::ranges::find(axis.choices, found) == axis.choices.end() ? fallback : found;
