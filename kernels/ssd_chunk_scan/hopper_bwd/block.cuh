@@ -20,7 +20,7 @@ inline constexpr int kSkipBytes = kSteps * 4;
 inline constexpr int kUnscaleBytes = kUnscales * 4;
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
-inline constexpr int kThreads = 3 * kGroupThreads;          ///< of a block of run_roles()
+inline constexpr int kThreads = 3 * kGroupThreads;          ///< of a block with two consumer warpgroups
 inline constexpr int kGradientThreads = 4 * kGroupThreads;  ///< of one of ssd_hopper_gradients_kernel
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
@@ -115,8 +115,6 @@ class SkipWeights {
   /// `row`: D of the head's columns, where it has one for each; `one`: that of all columns, where not.
   __device__ SkipWeights(bool of_columns, const float* row, float one, int lane)
       : of_columns_(of_columns), row_(row + lane % 4 * 2), one_(one) {}
-  /// `one`: that of all columns.
-  __device__ explicit SkipWeights(float one) : of_columns_(false), row_(nullptr), one_(one) {}
   __device__ float2 of(int fragment) const {
     if (!of_columns_) return make_float2(one_, one_);
     return *reinterpret_cast<const float2*>(row_ + 8 * fragment);
@@ -375,31 +373,6 @@ __device__ __forceinline__ void store_column_sums(float (&of)[16], float* to, in
   exchange_sums<4>(of, lane);
   exchange_sums<2>(of, lane);
   *reinterpret_cast<float2*>(to + 8 * fragment_of_sums(lane) + lane % 4 * 2) = make_float2(of[0], of[1]);
-}
-
-/// The part of a thread of a warpgroup in ⟨S', S⟩, of tiles as 16-byte vectors.
-template <class Io, int kStates>
-__device__ __forceinline__ float product_of_states(const uint4* states, const uint4* dstates) {
-  const int thread = group_thread();
-  states += thread;
-  dstates += thread;
-  float sums[2] = {0.0F, 0.0F};
-  const auto add = [&](std::uint32_t of_state, std::uint32_t of_gradient) {
-    const float2 a = unpack_pair<Io>(of_state);
-    const float2 b = unpack_pair<Io>(of_gradient);
-    sums[0] += a.x * b.x;
-    sums[1] += a.y * b.y;
-  };
-#pragma unroll 2  // the code of all roles has to fit in the instruction cache
-  for (int i = 0; i < kStates / 16; ++i) {
-    const uint4 a = states[i * kGroupThreads];
-    const uint4 b = dstates[i * kGroupThreads];
-    add(a.x, b.x);
-    add(a.y, b.y);
-    add(a.z, b.z);
-    add(a.w, b.w);
-  }
-  return sums[0] + sums[1];
 }
 
 /// The power of two that moves the largest of four warps' numbers to `target`; as much as leaves room in f32 for
