@@ -4,6 +4,7 @@
 // leaves for sums over time.
 
 #include "kernels/mamba3/hopper_bwd/block.cuh"
+#include "kernels/mamba3/hopper_bwd/product_of_states.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
 
 namespace ssmbench::mamba3_bwd {
@@ -52,29 +53,6 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
   }
 }
 
-/// ⟨S', S⟩ of a slot of the inputs, by a warp: the diagonals of products of 16 rows by 8 of the same.
-template <class T>
-__device__ __forceinline__ float product_of_states(const HopperShared<T>& shared,
-                                                   typename HopperShared<T>::Inputs::Position at, int lane) {
-  float products[2][4] = {};
-#pragma unroll 1
-  for (int i = 0; i < kWarpsOfGroup * T::kStates / 64; ++i) {
-    const std::uint32_t offset = i / kWarpsOfGroup * kTile + hopper::fragment_offset(i % kWarpsOfGroup, lane);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t a[4];
-      std::uint32_t b[4];
-      load_matrices(a, shared.dstate_tile(at) + (offset ^ j * 32));
-      load_matrices(b, shared.state_tile(at) + (offset ^ j * 32));
-      mma_bf16(products[0], a, b[0], b[2]);
-      mma_bf16(products[1], a, b[1], b[3]);
-    }
-  }
-  const bool is_odd = lane / 4 % 2 != 0;
-  const float own = is_odd ? products[0][1] + products[1][3] : products[0][0] + products[1][2];
-  return sum_lanes<1, 16>(lane / 8 == lane % 4 ? own : 0.0F);
-}
-
 /// By one warp; a lane has rows 2·lane and 2·lane + 1.
 template <class T>
 __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& shared, int lane) {
@@ -87,7 +65,8 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
   typename HopperShared<T>::Inputs::Position input_at;
   for (int head = 0; head < place.heads; ++head, at.advance(), input_at.advance()) {
     shared.inputs().wait_full(input_at);
-    const float through = product_of_states<T>(shared, input_at, lane);
+    const float through =
+        product_of_states<T::kStates>(shared.state_tile(input_at), shared.dstate_tile(input_at), lane);
     ring.wait_full(at);
     const auto& flows = shared.flows_of(at);
     const auto& steps = shared.steps(input_at);

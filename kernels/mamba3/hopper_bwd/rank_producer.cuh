@@ -3,6 +3,7 @@
 // The producer warps of MIMO's gradient kernel: one loads, one writes what a head leaves for sums over time.
 
 #include "kernels/common/hopper/tma.cuh"
+#include "kernels/mamba3/hopper_bwd/product_of_states.cuh"
 #include "kernels/mamba3/hopper_bwd/rank_block.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
 
@@ -126,29 +127,6 @@ __device__ __forceinline__ void write_rank_biases(float* to, const RankFlows<T::
   }
 }
 
-/// ⟨S', S⟩ of a slot of the inputs, by a warp: the diagonals of products of 16 rows by 8 of the same.
-template <class T>
-__device__ __forceinline__ float product_of_states(const RankShared<T>& shared,
-                                                   typename RankShared<T>::Inputs::Position at, int lane) {
-  float products[2][4] = {};
-#pragma unroll 1
-  for (int i = 0; i < kWarpsOfGroup * T::kStates / 64; ++i) {
-    const std::uint32_t offset = i / kWarpsOfGroup * kTile + hopper::fragment_offset(i % kWarpsOfGroup, lane);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t a[4];
-      std::uint32_t b[4];
-      load_matrices(a, shared.dstate_tile(at) + (offset ^ j * 32));
-      load_matrices(b, shared.state_tile(at) + (offset ^ j * 32));
-      mma_bf16(products[0], a, b[0], b[2]);
-      mma_bf16(products[1], a, b[1], b[3]);
-    }
-  }
-  const bool is_odd = lane / 4 % 2 != 0;
-  const float own = is_odd ? products[0][1] + products[1][3] : products[0][0] + products[1][2];
-  return sum_lanes<1, 16>(lane / 8 == lane % 4 ? own : 0.0F);
-}
-
 /// By one warp; a lane has rows 2·lane and 2·lane + 1.
 template <class T>
 __device__ void write_rank_flows(const HopperArgs& args, const RankShared<T>& shared, int lane) {
@@ -163,7 +141,8 @@ __device__ void write_rank_flows(const HopperArgs& args, const RankShared<T>& sh
     const auto input_at = Shared::pair_at(head);
     const auto at = Shared::flows_at(head);
     shared.operands().wait_full(input_at);
-    const float through = product_of_states<T>(shared, input_at, lane);
+    const float through =
+        product_of_states<T::kStates>(shared.state_tile(input_at), shared.dstate_tile(input_at), lane);
     ssd::warp_arrive(shared.operands().empty(input_at), lane);
     shared.inputs().wait_full(input_at);
     ring.wait_full(at);
