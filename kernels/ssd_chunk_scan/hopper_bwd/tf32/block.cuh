@@ -43,43 +43,57 @@ struct alignas(16) Flows {
 struct Layout {
   static constexpr int kB = 0;
   static constexpr int kC = kB + kProjection;
-  static constexpr int kState = kC + kProjection;
-  static constexpr int kDstate = kState + kImage;
-  static constexpr int kX = kDstate + kImage;
-  static constexpr int kGate = kX + kSquare;          ///< z, then M as [t][s], then dz
-  static constexpr int kDout = kGate + kSquare;       ///< dout, then dy, then dx
-  static constexpr int kRounded = kDout + kSquare;    ///< dy, rounded
+  /// Two slots, which a head's x and dout, and its S, have in turn.
+  static constexpr int kSlots = kC + kProjection;
+  static constexpr int kSlot = kImage;
+  static constexpr int kDstate = kSlots + 2 * kSlot;
+  static constexpr int kGate = kDstate + kImage;      ///< z
+  static constexpr int kRounded = kGate + kSquare;    ///< dy, rounded, then M as [t][s], then dz
   static constexpr int kMixing = kRounded + kSquare;  ///< M as [s][t]
   static constexpr int kStepRows = kMixing + kSquare;
-  static constexpr int kFlows = kStepRows + kStepsBytes;
-  static constexpr int kFlowsDepth = 1;
-  static constexpr int kQ = kFlows + kFlowsDepth * static_cast<int>(sizeof(Flows));
+  static constexpr int kFlows = kStepRows + 2 * kStepsBytes;
+  static constexpr int kQ = kFlows + static_cast<int>(sizeof(Flows));
   static constexpr int kBarriers = kQ + static_cast<int>(sizeof(OwnTriangle));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
   static_assert(kBytes <= kMaxBlockBytes);
 };
 
 struct SharedMemory {
-  using Inputs = hopper::Ring<1>;  ///< x, z, dout and the steps
-  using States = hopper::Ring<1>;  ///< S and S'
-  using FlowsRing = hopper::Ring<Layout::kFlowsDepth>;
+  using Ring = hopper::Ring<1>;
+  using Position = hopper::RingPosition<1>;
 
   std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;
 
   __device__ std::uint32_t projections_full() const { return base + Layout::kBarriers; }
-  __device__ Inputs inputs() const { return {base + Layout::kBarriers + 8}; }
-  __device__ States states() const { return {inputs().barriers + Inputs::kBytes}; }
-  __device__ FlowsRing flows() const { return {states().barriers + States::kBytes}; }
+  __device__ Ring inputs() const { return {base + Layout::kBarriers + 8}; }       ///< x, dout and the steps
+  __device__ Ring gates() const { return {inputs().barriers + Ring::kBytes}; }    ///< z
+  __device__ Ring states() const { return {gates().barriers + Ring::kBytes}; }    ///< S
+  __device__ Ring dstates() const { return {states().barriers + Ring::kBytes}; }  ///< S'
+  __device__ Ring flows() const { return {dstates().barriers + Ring::kBytes}; }
+  /// Says that keys have written Q, after the last head.
+  __device__ std::uint32_t q_full() const { return flows().barriers + Ring::kBytes; }
 
   __device__ std::uint32_t tile(int offset) const { return base + offset; }
   /// From the array's own address, so that the compiler knows the address space.
   __device__ unsigned char* pointer(int offset) const {
     return dynamic_shared + (base - shared_address(dynamic_shared)) + offset;
   }
-  /// Rows kStepDelta … kStepLeave.
-  __device__ const float (&steps() const)[4][kSteps] {
-    return *reinterpret_cast<const float(*)[4][kSteps]>(pointer(Layout::kStepRows));
+  /// Offsets of what a head has in the slots.
+  __device__ static int x(Position at) {
+    return Layout::kSlots + static_cast<int>(at.parity) * Layout::kSlot;
   }
+  __device__ static int dout(Position at) { return x(at) + kSquare; }  ///< dout, then dy, then dx
+  __device__ static int state(Position at) {
+    return Layout::kSlots + static_cast<int>(at.parity ^ 1) * Layout::kSlot;
+  }
+  __device__ static int step_rows(Position at) {
+    return Layout::kStepRows + static_cast<int>(at.parity) * kStepsBytes;
+  }
+  /// Rows kStepDelta … kStepLeave.
+  __device__ const float (&steps(Position at) const)[4][kSteps] {
+    return *reinterpret_cast<const float(*)[4][kSteps]>(pointer(step_rows(at)));
+  }
+  __device__ Flows& flows_of_head() const { return *reinterpret_cast<Flows*>(pointer(Layout::kFlows)); }
   /// Q of a lane of the keys, transposed: of fragment `fragment` of warp `warp`, which has those from 2·warp
   /// on.
   __device__ float4& q(int warp, int fragment, int lane) const {
@@ -87,23 +101,22 @@ struct SharedMemory {
     return of_rows.at(kWarpsOfGroup - 1 - warp, fragment - 2 * warp, lane);
   }
 
-  __device__ Flows& flows_of(FlowsRing::Position at) const {
-    return reinterpret_cast<Flows*>(pointer(Layout::kFlows))[at.slot];
-  }
-
   /// By one thread.
   __device__ void init_barriers() const {
     hopper::barrier_init(projections_full(), 1);
-    inputs().init(1, 2);                       // each warpgroup, by the thread that stores
-    states().init(1, 2 * kWarpsOfGroup + 32);  // and each lane that makes ⟨S', S⟩
+    inputs().init(1, 2);  // a thread of each warpgroup
+    gates().init(1, kWarpsOfGroup);
+    states().init(1, kWarpsOfGroup + 32);  // and each lane that makes ⟨S', S⟩
+    dstates().init(1, kWarpsOfGroup + 32);
     flows().init(2 * kGroupThreads, 32);
+    hopper::barrier_init(q_full(), kGroupThreads);  // each lane for what it wrote
     hopper::barrier_init_fence();
   }
 };
 
 /// Barriers of the two warpgroups; `bar` 0 is the block's.
 enum class Meeting {
-  rounded = 1,  ///< dy is there, and z has been read: both meet
+  rounded = 1,  ///< dy is there: both meet
   mixing,       ///< keys have written M, for which queries wait
   gradients,    ///< queries have read dy, before keys write dx over it
   queries,      ///< of the warpgroup of queries

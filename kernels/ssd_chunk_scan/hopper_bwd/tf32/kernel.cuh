@@ -26,9 +26,14 @@
 // What is an operand is rounded to tf32: B and C by the copy, images as they are written, others in
 // registers.
 //
-// Shared memory in KB: B 32, C 32, S 32, S' 32, x 16, z 16 (then M, then dz), dout 16 (then dy, then dx), dy
-// rounded 16, M as [s][t] 16: one slot each; Q, a lower triangle, 10. S and S' of the next head are loaded during
-// the end of a head.
+// Shared memory in KB: B 32, C 32, two slots of 32, S' 32, z 16, dy rounded 16 (then M as [t][s], then dz), M
+// as [s][t] 16, and Q, a lower triangle, 10. The slots have x and dout (then dy, then dx) of a head, and its S.
+// What a head leaves is loaded for the next one in this order, so that the two swap their slots:
+//
+//     queries   gates | C·Sᵀ, dy·S   | M·x | dz
+//     loads     z     | x, dout in S |     |    S in x, dout
+//
+// and S' when keys have read it.
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/tf32/keys.cuh"

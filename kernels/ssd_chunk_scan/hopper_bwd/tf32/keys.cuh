@@ -92,24 +92,24 @@ class Keys {
 
   __device__ __forceinline__ void one_head(ProjectionGradient& dB, const float (&cb)[32]) {
     shared_.inputs().wait_full(at_);
-    const Steps& steps = shared_.steps();
+    const Steps& steps = shared_.steps(at_);
     meet<Meeting::rounded, 2 * kGroupThreads>();
     float products[32];  // x·dyᵀ
     std::uint32_t x[32];
-    load_rows(x, shared_.tile(Layout::kX), fragment());
+    load_rows(x, shared_.tile(SharedMemory::x(at_)), fragment());
 #pragma unroll
     for (std::uint32_t& bits : x) bits = round_to_tf32(bits);
     start_product(products, x, shared_.tile(Layout::kRounded), kTile, false);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(products);
-
+    meet<Meeting::keys, kGroupThreads>();  // dy has been read
     shared_.flows().wait_empty(at_);
     mix(cb, products, steps);
     hopper::fence_async_proxy();
     meet<Meeting::keys, kGroupThreads>();  // M is there
-    if constexpr (kGated) announce<Meeting::mixing>();
+    announce<Meeting::mixing>();
 
-    shared_.states().wait_full(at_);
+    shared_.dstates().wait_full(at_);
     float u[32];
     start_state_product(u, {shared_.pointer(Layout::kDstate), hopper::element_offset(thread(), kImageHalf)},
                         shared_.tile(Layout::kB));
@@ -119,17 +119,17 @@ class Keys {
     share_flows(u, steps);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dB);
-    warp_arrive(shared_.states().empty(at_), lane());
+    warp_arrive(shared_.dstates().empty(at_), lane());
 
     float skip[2];
     load_skip(skip, args_, head_, thread());
     std::uint32_t dy[32];
-    load_columns(dy, elements_of(Layout::kDout));
+    load_columns(dy, elements_of(SharedMemory::dout(at_)));
     start_product(u, dy, shared_.tile(Layout::kMixing), kTile, true);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(u);
     meet<Meeting::gradients, 2 * kGroupThreads>();
-    const Elements dx = elements_of(Layout::kDout);
+    const Elements dx = elements_of(SharedMemory::dout(at_));
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
       float& element = dx.at(i / 4, i / 2 % 2, i % 2);
@@ -138,7 +138,7 @@ class Keys {
     hopper::fence_async_proxy();
     meet<Meeting::keys, kGroupThreads>();
     if (thread() == 0) {
-      store_square(args_.dx, head_tile(BlockPlace(args_), head_), shared_.tile(Layout::kDout));
+      store_square(args_.dx, head_tile(BlockPlace(args_), head_), shared_.tile(SharedMemory::dout(at_)));
       hopper::wait_stores_read();
       hopper::barrier_arrive(shared_.inputs().empty(at_));
     }
@@ -147,7 +147,7 @@ class Keys {
   /// Starts dB += (Δ∘leave∘x)·S'.
   __device__ __forceinline__ void weigh_inputs(ProjectionGradient& dB, const Steps& steps) const {
     std::uint32_t x[32];
-    load_rows(x, shared_.tile(Layout::kX), fragment());
+    load_rows(x, shared_.tile(SharedMemory::x(at_)), fragment());
     const int s = first_row();
     const float weights[2] = {steps[kStepDelta][s] * steps[kStepLeave][s],
                               steps[kStepDelta][s + 8] * steps[kStepLeave][s + 8]};
@@ -166,12 +166,12 @@ class Keys {
     const int s = 16 * warp + g;
     unsigned char* const by_keys = shared_.pointer(Layout::kMixing) + s * kTileRow + c * 4;
     [[maybe_unused]] const Elements by_queries(
-        shared_.pointer(Layout::kGate),
+        shared_.pointer(Layout::kRounded),
         static_cast<std::uint32_t>(warp / 2 * kTile + 2 * c * kTileRow +
                                    ((warp % 2 * 4 + g % 2 ^ 2 * c) << 4) + g / 2 * 4));
     const float decay[2] = {steps[kStepDecay][s], steps[kStepDecay][s + 8]};
     const float delta[2] = {steps[kStepDelta][s], steps[kStepDelta][s + 8]};
-    Flows& flows = shared_.flows_of(at_);
+    Flows& flows = shared_.flows_of_head();
     float rows[16];
     float column[2] = {0.0F, 0.0F};
 #pragma unroll
@@ -220,7 +220,7 @@ class Keys {
 
   /// u = leave ∘ u, what it contributes to the sums over p, and Δ ∘ that.
   __device__ __forceinline__ void share_flows(float (&u)[32], const Steps& steps) const {
-    const Elements x = elements_of(Layout::kX);
+    const Elements x = elements_of(SharedMemory::x(at_));
     const int first = lane() % 4 * 2;
     float into[16];
 #pragma unroll
@@ -237,13 +237,12 @@ class Keys {
         u[4 * j + i] = value * (odd == 0 ? delta.x : delta.y);
       }
     }
-    store_column_sums(into, shared_.flows_of(at_).into[thread() / 32], lane());
+    store_column_sums(into, shared_.flows_of_head().into[thread() / 32], lane());
     hopper::barrier_arrive(shared_.flows().full(at_));
   }
 
   __device__ __forceinline__ void finish(ProjectionGradient& dB) {
-    shared_.states().wait_empty(at_);
-    shared_.inputs().wait_empty(at_);
+    shared_.dstates().wait_empty(at_);
     transpose_projection(shared_.pointer(Layout::kDstate), shared_.pointer(Layout::kC), thread());
     // Qᵀ as [s][t], where keys have M, and Q as [t][s].
     unsigned char* const by_keys = shared_.pointer(Layout::kMixing);
@@ -267,8 +266,9 @@ class Keys {
         *element(by_queries, t, s) = round_to_tf32(q[i]);
       }
     }
+    hopper::barrier_arrive(shared_.q_full());
     hopper::fence_async_proxy();
-    meet<Meeting::rounded, 2 * kGroupThreads>();
+    meet<Meeting::keys, kGroupThreads>();
     add_product_with_q(dB, shared_.tile(Layout::kMixing), fragment(), shared_.tile(Layout::kDstate));
     write_projection(args_, Projection::B, dB, thread());
   }
@@ -278,7 +278,7 @@ class Keys {
   std::uint32_t element_;
   unsigned pairs_ = 0;
   int head_ = 0;  ///< of the slice
-  hopper::RingPosition<1> at_;
+  SharedMemory::Position at_;
 };
 
 }  // namespace ssmbench::ssd_hopper_bwd::tf32

@@ -34,33 +34,40 @@ __device__ void load_heads(const GradientArgs& args, const SharedMemory& shared)
     hopper::load_tile(shared.tile(Layout::kB) + tile * kTile, args.B, from, shared.projections_full());
     hopper::load_tile(shared.tile(Layout::kC) + tile * kTile, args.C, from, shared.projections_full());
   }
-  hopper::RingPosition<1> at;
+  SharedMemory::Position at;
   std::int64_t row = place.row(args, 0);
+#pragma unroll 1
   for (int head = 0; head < place.heads; ++head, ++row, at.advance()) {
-    const auto states = shared.states();
-    states.wait_empty(at);
-    hopper::barrier_arrive_expect(states.full(at), 2 * kImage);
-    hopper::load_bytes(shared.tile(Layout::kState),
-                       static_cast<const unsigned char*>(args.workspace.states) + row * kImage, kImage,
-                       states.full(at));
+    // In the order in which the head before leaves what it has.
+    if constexpr (kGated) {
+      shared.gates().wait_empty(at);
+      hopper::barrier_arrive_expect(shared.gates().full(at), kSquare);
+      load_square(shared.tile(Layout::kGate), args.z, head_tile(place, head), shared.gates().full(at));
+    }
+    shared.states().wait_empty(at);
+    const std::uint32_t full = shared.inputs().full(at);
+    hopper::barrier_arrive_expect(full, 2 * kSquare + kStepsBytes);
+    hopper::load_bytes(shared.tile(SharedMemory::step_rows(at)), args.workspace.steps + row * 4 * kSteps,
+                       kStepsBytes, full);
+    load_square(shared.tile(SharedMemory::dout(at)), args.dout, head_tile(place, head), full);
+    load_square(shared.tile(SharedMemory::x(at)), args.x, head_tile(place, head), full);
+    shared.dstates().wait_empty(at);
+    hopper::barrier_arrive_expect(shared.dstates().full(at), kImage);
     hopper::load_bytes(shared.tile(Layout::kDstate),
                        static_cast<const unsigned char*>(args.workspace.dstates) + row * kImage, kImage,
-                       states.full(at));
-    const auto inputs = shared.inputs();
-    inputs.wait_empty(at);
-    const std::uint32_t full = inputs.full(at);
-    hopper::barrier_arrive_expect(full, (2 + kGated) * kSquare + kStepsBytes);
-    hopper::load_bytes(shared.tile(Layout::kStepRows), args.workspace.steps + row * 4 * kSteps, kStepsBytes,
-                       full);
-    load_square(shared.tile(Layout::kDout), args.dout, head_tile(place, head), full);
-    if constexpr (kGated) load_square(shared.tile(Layout::kGate), args.z, head_tile(place, head), full);
-    load_square(shared.tile(Layout::kX), args.x, head_tile(place, head), full);
+                       shared.dstates().full(at));
+    shared.inputs().wait_empty(at);
+    hopper::barrier_arrive_expect(shared.states().full(at), kImage);
+    hopper::load_bytes(shared.tile(SharedMemory::state(at)),
+                       static_cast<const unsigned char*>(args.workspace.states) + row * kImage, kImage,
+                       shared.states().full(at));
   }
 }
 
 /// A lane's part of ⟨S', S⟩, of all of it.
-__device__ __forceinline__ float product_of_images(const SharedMemory& shared, int lane) {
-  const auto* const states = reinterpret_cast<const float4*>(shared.pointer(Layout::kState)) + lane;
+__device__ __forceinline__ float product_of_images(const SharedMemory& shared, SharedMemory::Position at,
+                                                   int lane) {
+  const auto* const states = reinterpret_cast<const float4*>(shared.pointer(SharedMemory::state(at))) + lane;
   const auto* const dstates = reinterpret_cast<const float4*>(shared.pointer(Layout::kDstate)) + lane;
   float sums[4] = {};
 #pragma unroll 4
@@ -91,15 +98,16 @@ __device__ inline void write_heads(const GradientArgs& args, const SharedMemory&
     }
     return sum;
   };
-  hopper::RingPosition<1> states_at;
-  SharedMemory::FlowsRing::Position at;
+  SharedMemory::Position at;
   std::int64_t row = place.row(args, 0);
-  for (int left = place.heads; left > 0; --left, ++row, at.advance(), states_at.advance()) {
-    shared.states().wait_full(states_at);
-    const float states = product_of_images(shared, lane);
-    hopper::barrier_arrive(shared.states().empty(states_at));  // each lane for what it read
+  for (int left = place.heads; left > 0; --left, ++row, at.advance()) {
+    shared.states().wait_full(at);
+    shared.dstates().wait_full(at);
+    const float states = product_of_images(shared, at, lane);
+    hopper::barrier_arrive(shared.states().empty(at));  // each lane for what it read
+    hopper::barrier_arrive(shared.dstates().empty(at));
     ring.wait_full(at);
-    const Flows& flows = shared.flows_of(at);
+    const Flows& flows = shared.flows_of_head();
     const float2 delta = pair_of(flows.delta);
     const float2 into = sum_of_warps(flows.into);
     const float2 column = pair_of(flows.column);

@@ -51,16 +51,23 @@ class Queries {
 
   __device__ __forceinline__ void one_head(ProjectionGradient& dC) {
     shared_.inputs().wait_full(at_);
-    const Steps& steps = shared_.steps();
+    const Steps& steps = shared_.steps(at_);
     float slopes[kGated ? 32 : 1];
+    if constexpr (kGated) {
+      if (thread() == 0) hopper::wait_stores_read();  // dz of the head before, where dy comes
+      meet<Meeting::queries, kGroupThreads>();
+      shared_.gates().wait_full(at_);
+    }
     gate(slopes);
     hopper::fence_async_proxy();
+    if constexpr (kGated) warp_arrive(shared_.gates().empty(at_), lane());
     meet<Meeting::rounded, 2 * kGroupThreads>();
 
     shared_.states().wait_full(at_);
     float y[32];
-    start_state_product(y, {shared_.pointer(Layout::kState), hopper::element_offset(thread(), kImageHalf)},
-                        shared_.tile(Layout::kC));
+    start_state_product(
+        y, {shared_.pointer(SharedMemory::state(at_)), hopper::element_offset(thread(), kImageHalf)},
+        shared_.tile(Layout::kC));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     weigh_gradients(dC, steps);
@@ -70,41 +77,39 @@ class Queries {
     warp_arrive(shared_.states().empty(at_), lane());
     announce<Meeting::gradients>();
     [[maybe_unused]] float skip[2];
+    [[maybe_unused]] std::uint32_t x[32];
     if constexpr (kGated) {
       load_skip(skip, args_, head_, thread());
-      std::uint32_t x[32];
-      load_columns(x, elements_of(Layout::kX));
-      meet<Meeting::mixing, 2 * kGroupThreads>();
-      start_product(y, x, shared_.tile(Layout::kGate), kTile, true);
+      load_columns(x, elements_of(SharedMemory::x(at_)));
+    }
+    meet<Meeting::mixing, 2 * kGroupThreads>();  // without z too: keys have read dy
+    if constexpr (kGated) {
+      start_product(y, x, shared_.tile(Layout::kRounded), kTile, true);
       hopper::wgmma_wait<0>();
       hopper::pin_registers(y);
-    }
-    if constexpr (kGated) {
-      const Elements inputs = elements_of(Layout::kX);
+      const Elements inputs = elements_of(SharedMemory::x(at_));
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         const int j = i / 4, half = i / 2 % 2, odd = i % 2;
         y[i] = slopes[i] * (y[i] + skip[half] * inputs.at(j, half, odd));
       }
       meet<Meeting::queries, kGroupThreads>();  // M has been read
-      const Elements dz = elements_of(Layout::kGate);
+      const Elements dz = elements_of(Layout::kRounded);
 #pragma unroll
       for (int i = 0; i < 32; ++i) dz.at(i / 4, i / 2 % 2, i % 2) = y[i];
       hopper::fence_async_proxy();
     }
     meet<Meeting::queries, kGroupThreads>();
     if (thread() == 0) {
-      if constexpr (kGated) {
-        store_square(args_.dz, head_tile(BlockPlace(args_), head_), shared_.tile(Layout::kGate));
-        hopper::wait_stores_read();
-      }
       hopper::barrier_arrive(shared_.inputs().empty(at_));
+      if constexpr (kGated)
+        store_square(args_.dz, head_tile(BlockPlace(args_), head_), shared_.tile(Layout::kRounded));
     }
   }
 
   /// dy, in place of dout and rounded; slopes = dout·silu'(z).
   __device__ __forceinline__ void gate([[maybe_unused]] float (&slopes)[kGated ? 32 : 1]) const {
-    const Elements dout = elements_of(Layout::kDout);
+    const Elements dout = elements_of(SharedMemory::dout(at_));
     const Elements rounded = elements_of(Layout::kRounded);
     [[maybe_unused]] const Elements z = elements_of(Layout::kGate);
 #pragma unroll
@@ -124,18 +129,18 @@ class Queries {
   /// Starts dC += (enter ∘ dy)·S.
   __device__ __forceinline__ void weigh_gradients(ProjectionGradient& dC, const Steps& steps) const {
     std::uint32_t dy[32];
-    load_rows(dy, shared_.tile(Layout::kDout), fragment());
+    load_rows(dy, shared_.tile(SharedMemory::dout(at_)), fragment());
     const int t = thread() / 32 * 16 + lane() / 4;
     const float enter[2] = {steps[kStepEnter][t], steps[kStepEnter][t + 8]};
 #pragma unroll
     for (int i = 0; i < 32; ++i) dy[i] = round_to_tf32(enter[i % 2] * __uint_as_float(dy[i]));
-    start_product(dC, dy, shared_.tile(Layout::kState), kImageHalf, true);
+    start_product(dC, dy, shared_.tile(SharedMemory::state(at_)), kImageHalf, true);
   }
 
   /// y = enter ∘ y, and what it and dy·x contribute to the sums over p and over steps.
   __device__ __forceinline__ void share_flows(float (&y)[32], const Steps& steps) const {
-    const Elements gradients = elements_of(Layout::kDout);
-    const Elements x = elements_of(Layout::kX);
+    const Elements gradients = elements_of(SharedMemory::dout(at_));
+    const Elements x = elements_of(SharedMemory::x(at_));
     const int thread = group_thread();
     const int lane = thread % 32;
     float out[16];
@@ -154,7 +159,7 @@ class Queries {
       }
     }
     shared_.flows().wait_empty(at_);
-    Flows& flows = shared_.flows_of(at_);
+    Flows& flows = shared_.flows_of_head();
     store_column_sums(out, flows.out[thread / 32], lane);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -167,12 +172,14 @@ class Queries {
   }
 
   __device__ __forceinline__ void finish(ProjectionGradient& dC) {
+    if (kGated && thread() == 0) hopper::wait_stores_read();
     shared_.states().wait_empty(at_);
     shared_.inputs().wait_empty(at_);
-    transpose_projection(shared_.pointer(Layout::kState), shared_.pointer(Layout::kB), thread());
+    transpose_projection(shared_.pointer(Layout::kSlots), shared_.pointer(Layout::kB), thread());
     hopper::fence_async_proxy();
-    meet<Meeting::rounded, 2 * kGroupThreads>();  // Q is there
-    add_product_with_q(dC, shared_.tile(Layout::kGate), fragment(), shared_.tile(Layout::kState));
+    meet<Meeting::queries, kGroupThreads>();
+    hopper::barrier_wait(shared_.q_full(), 0);
+    add_product_with_q(dC, shared_.tile(Layout::kGate), fragment(), shared_.tile(Layout::kSlots));
     write_projection(args_, Projection::C, dC, thread());
   }
 
@@ -180,7 +187,7 @@ class Queries {
   SharedMemory shared_;
   std::uint32_t element_;
   int head_ = 0;  ///< of the slice
-  hopper::RingPosition<1> at_;
+  SharedMemory::Position at_;
 };
 
 }  // namespace ssmbench::ssd_hopper_bwd::tf32

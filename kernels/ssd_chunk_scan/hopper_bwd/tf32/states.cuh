@@ -11,8 +11,9 @@
 // Images of states lie in the workspace as the gradient kernel has them in shared memory, [p / 32][row of
 // n][p], rows swizzled, in the order of image_row().
 //
-// A lane has rows and columns in fours that are 16 apart: elements of a tile with k for its rows are then in
-// different banks.
+// A lane has two neighbouring rows; other rows of a product are 16 apart, and so are its columns, in fours:
+// elements of a tile with k for its rows are then in different banks, and what a warp writes of an image is
+// whole sectors.
 
 #include "kernels/common/activations.h"
 #include "kernels/common/hopper/tma.cuh"
@@ -144,53 +145,61 @@ class WalkBlock {
     }
   }
 
+  /// The first of a lane's two rows p.
+  __device__ int row() const {
+    const int g = lane() / 4;
+    return 32 * (row_warp_ / 2) + 16 * (g / 2 % 2) + 8 * (row_warp_ % 2) + 4 * (g / 4) + 2 * (g % 2);
+  }
+
   /// state += leftᵀ·right.
   __device__ __forceinline__ void multiply(float (&state)[kAtoms][4], int stage) const {
     const int g = lane() / 4;
     const int c = lane() % 4;
     const unsigned char* const tiles = pointer(stage * WalkLayout::kStage);
-    const int row_vector = g / 4 * 4 + row_warp_ % 2 * 2;
-    const int left =
-        WalkLayout::kLeft + row_warp_ / 2 * kTile + c * kTileRow + ((row_vector ^ c) << 4) + g % 4 * 4;
+    const int p = row();
+    const int left = WalkLayout::kLeft + p / 32 * kTile + c * kTileRow + ((p % 32 / 4 ^ c) << 4) + p % 4 * 4;
     const int right =
         WalkLayout::kRight + column_warp_ * kTile + c * kTileRow + ((g / 4 * 4 ^ c) << 4) + g % 4 * 4;
-    const auto element = [&](int from, int vector, int upper, int k) {
-      return *reinterpret_cast<const std::uint32_t*>(tiles + (from ^ vector << 4 ^ upper << 6) +
-                                                     upper * 4 * kTileRow + k * 8 * kTileRow);
+    const auto element = [&](int from, int upper, int k) {
+      return tiles + (from ^ upper << 6) + upper * 4 * kTileRow + k * 8 * kTileRow;
     };
 #pragma unroll
     for (int k = 0; k < kSteps / 8; ++k) {
       std::uint32_t a[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[i] = element(left, i % 2, i / 2, k);
+      for (int upper = 0; upper < 2; ++upper) {
+        const uint2 rows = *reinterpret_cast<const uint2*>(element(left, upper, k));
+        a[2 * upper] = rows.x;
+        a[2 * upper + 1] = rows.y;
+      }
 #pragma unroll
       for (int e = 0; e < kAtoms; ++e)
-        mma_tf32(state[e], a, element(right, e, 0, k), element(right, e, 1, k));
+        mma_tf32(state[e], a, *reinterpret_cast<const std::uint32_t*>(element(right ^ e << 4, 0, k)),
+                 *reinterpret_cast<const std::uint32_t*>(element(right ^ e << 4, 1, k)));
     }
   }
 
-  /// The state before the i-th chunk of the walk.
+  /// The state before the i-th chunk of the walk, in whole sectors.
   __device__ __forceinline__ void write_image(const float (&state)[kAtoms][4], int i) const {
-    const int g = lane() / 4;
     const int c = lane() % 4;
     auto* const image = static_cast<unsigned char*>(args_.images) + row_of(i) * kImage;
-    const int row = 32 * column_warp_ + 16 * (c / 2) + 4 * (c % 2);
-    const int vector = g / 4 * 4 + row_warp_ % 2 * 2 ^ 4 * (c % 2);
-    const int first = row_warp_ / 2 * kImageHalf + row * kTileRow + (vector << 4) + g % 4 * 4;
+    const int p = row();
+    const int image_row = 32 * column_warp_ + 16 * (c / 2) + 4 * (c % 2);
+    const int first =
+        p / 32 * kImageHalf + image_row * kTileRow + ((p % 32 / 4 ^ 4 * (c % 2)) << 4) + p % 4 * 4;
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int row_on = k % 2 * 2 + e % 2;
-        *reinterpret_cast<std::uint32_t*>(image + (first ^ (k / 2 ^ row_on) << 4) + row_on * kTileRow +
-                                          e / 2 * 8 * kTileRow) = round_to_tf32(state[e][k]);
+      for (int odd = 0; odd < 2; ++odd) {
+        const int row_on = odd * 2 + e % 2;
+        *reinterpret_cast<uint2*>(image + (first ^ row_on << 4) + row_on * kTileRow + e / 2 * 8 * kTileRow) =
+            make_uint2(round_to_tf32(state[e][odd]), round_to_tf32(state[e][2 + odd]));
       }
   }
 
   /// visit(where in a (B, H, P, N) tensor, value) for this thread's elements that exist.
   template <class Visit>
   __device__ void for_each(float (&state)[kAtoms][4], const Visit& visit) const {
-    const int g = lane() / 4;
     const int c = lane() % 4;
     const SsdInputs& in = args_.in;
     const std::int64_t rows = (static_cast<std::int64_t>(b_) * in.nheads + head_) * in.headdim;
@@ -198,7 +207,7 @@ class WalkBlock {
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const int p = 32 * (row_warp_ / 2) + 16 * (g / 4) + 8 * (row_warp_ % 2) + 4 * (k / 2) + g % 4;
+        const int p = row() + k / 2;
         const int n = 32 * column_warp_ + 16 * (c / 2) + 4 * e + 2 * (c % 2) + k % 2;
         if (p < in.headdim && n < in.dstate) visit((rows + p) * in.dstate + n, state[e][k]);
       }
