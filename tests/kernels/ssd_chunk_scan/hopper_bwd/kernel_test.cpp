@@ -61,7 +61,8 @@ std::vector<Problem> f32_problems() {
             problem_of({{"headdim", size(headdim)}, {"dstate", size(dstate)}, {"z", z}, {"D", "headdim"}}));
   for (const std::int64_t groups : {1, 2, 6})
     all.push_back(problem_of({{"nheads", size(12)}, {"groups", size(groups)}, {"batch", size(1)}}));
-  all.push_back(problem_of({{"nheads", size(7)}, {"batch", size(300)}, {"seqlen", size(65)}}));
+  for (const bool z : {false, true})  // several heads a block
+    all.push_back(problem_of({{"nheads", size(7)}, {"batch", size(300)}, {"seqlen", size(65)}, {"z", z}}));
   for (const Problem& problem : option_problems(problem_of))
     all.push_back(problem.with({{"dstate", size(128)}}));
   return in_f32(all);
