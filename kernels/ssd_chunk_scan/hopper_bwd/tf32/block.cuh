@@ -104,7 +104,7 @@ struct SharedMemory {
   /// By one thread.
   __device__ void init_barriers() const {
     hopper::barrier_init(projections_full(), 1);
-    inputs().init(1, 2);  // a thread of each warpgroup
+    inputs().init(1, 2 * kGroupThreads);  // each lane for what it read or wrote
     gates().init(1, kWarpsOfGroup);
     states().init(1, kWarpsOfGroup + 32);  // and each lane that makes ⟨S', S⟩
     dstates().init(1, kWarpsOfGroup + 32);
@@ -114,7 +114,7 @@ struct SharedMemory {
   }
 };
 
-/// Barriers of the two warpgroups; `bar` 0 is the block's.
+/// Barriers of the two warpgroups; barrier 0 is the block's.
 enum class Meeting {
   rounded = 1,  ///< dy is there: both meet
   mixing,       ///< keys have written M, for which queries wait
@@ -122,16 +122,17 @@ enum class Meeting {
   queries,      ///< of the warpgroup of queries
   keys          ///< of that of keys
 };
+/// Not the aligned form, bar.sync: roles come from loops of their own, and their lanes from waits.
 template <Meeting kMeeting, int kThreadsOfIt>
 __device__ __forceinline__ void meet() {
-  __syncwarp();  // waits may have left lanes apart
-  asm volatile("bar.sync %0, %1;\n" ::"n"(static_cast<int>(kMeeting)), "n"(kThreadsOfIt) : "memory");
+  asm volatile("barrier.sync %0, %1;\n" ::"n"(static_cast<int>(kMeeting)), "n"(kThreadsOfIt) : "memory");
+  __syncwarp();
 }
 /// Arrives at a meeting of both warpgroups and goes on.
 template <Meeting kMeeting>
 __device__ __forceinline__ void announce() {
-  __syncwarp();
-  asm volatile("bar.arrive %0, %1;\n" ::"n"(static_cast<int>(kMeeting)), "n"(2 * kGroupThreads) : "memory");
+  asm volatile("barrier.arrive %0, %1;\n" ::"n"(static_cast<int>(kMeeting)), "n"(2 * kGroupThreads)
+               : "memory");
 }
 
 }  // namespace ssmbench::ssd_hopper_bwd::tf32

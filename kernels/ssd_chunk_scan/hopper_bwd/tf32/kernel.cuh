@@ -26,9 +26,9 @@
 // What is an operand is rounded to tf32: B and C by the copy, images as they are written, others in
 // registers.
 //
-// Shared memory in KB: B 32, C 32, two slots of 32, S' 32, z 16, dy rounded 16 (then M as [t][s], then dz), M
-// as [s][t] 16, and Q, a lower triangle, 10. The slots have x and dout (then dy, then dx) of a head, and its S.
-// What a head leaves is loaded for the next one in this order, so that the two swap their slots:
+// Shared memory in KB: B 32, C 32, two slots of 32, S' 32, z 16, dy rounded 16 (then M as [t][s], then dz),
+// M as [s][t] 16, and Q, a lower triangle, 10. The slots have x and dout (then dy, then dx) of a head, and
+// its S. What a head leaves is loaded for the next one in this order, so that the two swap their slots:
 //
 //     queries   gates | C·Sᵀ, dy·S   | M·x | dz
 //     loads     z     | x, dout in S |     |    S in x, dout

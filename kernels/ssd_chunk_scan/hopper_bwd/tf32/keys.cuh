@@ -140,8 +140,8 @@ class Keys {
     if (thread() == 0) {
       store_square(args_.dx, head_tile(BlockPlace(args_), head_), shared_.tile(SharedMemory::dout(at_)));
       hopper::wait_stores_read();
-      hopper::barrier_arrive(shared_.inputs().empty(at_));
     }
+    hopper::barrier_arrive(shared_.inputs().empty(at_));
   }
 
   /// Starts dB += (Δ∘leave∘x)·S'.

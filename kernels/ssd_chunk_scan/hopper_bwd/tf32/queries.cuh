@@ -100,11 +100,9 @@ class Queries {
       hopper::fence_async_proxy();
     }
     meet<Meeting::queries, kGroupThreads>();
-    if (thread() == 0) {
-      hopper::barrier_arrive(shared_.inputs().empty(at_));
-      if constexpr (kGated)
-        store_square(args_.dz, head_tile(BlockPlace(args_), head_), shared_.tile(Layout::kRounded));
-    }
+    hopper::barrier_arrive(shared_.inputs().empty(at_));
+    if (kGated && thread() == 0)
+      store_square(args_.dz, head_tile(BlockPlace(args_), head_), shared_.tile(Layout::kRounded));
   }
 
   /// dy, in place of dout and rounded; slopes = dout·silu'(z).
