@@ -54,7 +54,7 @@ endfunction()
 # ssmbench_compile_cuda_together(<variable>): up to 12 CUDA sources become one compilation, since nvcc parses what they include
 # three times, 3 to 5 seconds. Those of an operation are a few compilations of at most a minute or so: sources that are
 # named by what they make kernels for (f32.cu, 16_bits.cu, real.cu and complex.cu) and the others; of kernels for Hopper
-# those of bf16, and the others. Operations of less than 6 sources share compilations of up to 8. What defines the same name
+# those of bf16, of tf32, and the others. Operations of less than 6 sources share compilations of up to 8. What defines the same name
 # twice is then an error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since
 # 3.31.)
 function(ssmbench_compile_cuda_together variable)
@@ -70,8 +70,8 @@ function(ssmbench_compile_cuda_together variable)
     string(REGEX MATCH "^(kernels/[^/]*|src/.*/)" group ${path})
     if(path MATCHES "/hopper(_bwd)?/")
       string(APPEND group /hopper)
-      if(path MATCHES "/bf16(_[^/]*)?[.]cu$")
-        string(APPEND group /bf16)
+      if(path MATCHES "/(bf16|tf32)(_[^/]*)?[.]cu$")
+        string(APPEND group /${CMAKE_MATCH_1})
       endif()
     elseif(path MATCHES "/(f32|16_bits)[.]cu$")
       string(APPEND group /${CMAKE_MATCH_1})

@@ -12,6 +12,7 @@
 #include "kernels/ssd_chunk_scan/handed_ends.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/halves.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
+#include "kernels/ssd_chunk_scan/hopper_bwd/tf32/launch.h"
 
 namespace ssmbench {
 
@@ -49,12 +50,15 @@ TileKind tiles_of(const Problem& problem) {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
-  if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
-    return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
+  const bool is_f32 = problem.dtype() == DType::f32;
+  const int vector = is_f32 ? 4 : 8;
+  if (scan.headdim % vector != 0 || scan.dstate % vector != 0)
+    return "needs headdim and dstate that are multiples of " + std::to_string(vector) +
+           ": rows of 16-byte vectors";
   if (scan.headdim > kSteps) return "needs headdim of at most 64: a head is one tile";
   if (scan.dstate > kMaxStates)
     return "needs dstate of at most 128: gradients of B and C are held in registers";
+  if (is_f32 && scan.dstate <= 64) return "needs dstate above 64 where tensors are f32";
   if (scan.seqlen > 2147483647 - kSteps) return "needs at most 2147483583 steps";
   if (auto reason = chunked_bwd_unsupported(problem, tiles_of(problem))) return reason;
   if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
@@ -65,6 +69,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
 std::size_t workspace_bytes(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles_of(problem));
+  if (problem.dtype() == DType::f32) return plan.bytes;
   const std::int64_t heads = scan.batch * scan.nheads;
   return plan.bytes + walk_handed_layout(heads, walk_parts(heads, plan.chunks), 64 * plan.dstate_tiles).bytes;
 }
@@ -86,6 +91,12 @@ Launch launch_of(const Problem& problem, const SsdBwdArgs& bwd, void* workspace)
   };
 }
 
+Launch tf32_launch_of(const Problem& problem, const SsdBwdArgs& bwd, void* workspace) {
+  const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles_of(problem));
+  const tf32::Gradients gradients = tf32::make_gradients(bwd, plan, chunked_bwd_arrays(plan, workspace));
+  return [=](void* stream) { tf32::launch(gradients, static_cast<cudaStream_t>(stream)); };
+}
+
 /// Of tensors that are aligned as TMA needs them.
 SsdBwdArgs checked_args(const Problem& problem, const TensorSet& tensors) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
@@ -101,6 +112,7 @@ SsdBwdArgs checked_args(const Problem& problem, const TensorSet& tensors) {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const SsdBwdArgs bwd = checked_args(problem, tensors);
+  if (problem.dtype() == DType::f32) return tf32_launch_of(problem, bwd, workspace);
   return problem.dtype() == DType::f16 ? launch_of<__half>(problem, bwd, workspace)
                                        : launch_of<__nv_bfloat16>(problem, bwd, workspace);
 }
@@ -113,6 +125,7 @@ const Registration registration{
          "all gradients by chunks of 64 steps, products by wgmma, fed by TMA; for compute capability 9.0",
      .arithmetic =
          [](DType io) {
+           if (io == DType::f32) return Arithmetic{.math = Math::tf32, .state_dtype = DType::f32};
            return io == DType::f16 ? Arithmetic{.math = Math::f16, .state_dtype = DType::f16}
                                    : Arithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
          },
@@ -251,7 +264,7 @@ GradientHalves halves_of(const Problem& problem, const SsdBwdArgs& bwd, void* wo
 }  // namespace
 
 bool has_halves(const Problem& problem) {
-  return !unsupported(problem);
+  return problem.dtype() != DType::f32 && !unsupported(problem);
 }
 
 std::size_t halves_bytes(const Problem& problem) {

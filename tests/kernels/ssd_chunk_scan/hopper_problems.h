@@ -45,9 +45,13 @@ std::vector<Problem> of_every_kernel(const ProblemOf& problem_of) {
   return all;
 }
 
-/// The same in f16.
+/// The same in f16, or in f32.
 inline std::vector<Problem> in_f16(std::vector<Problem> problems) {
   for (Problem& problem : problems) problem = problem.with({{"dtype", "f16"}});
+  return problems;
+}
+inline std::vector<Problem> in_f32(std::vector<Problem> problems) {
+  for (Problem& problem : problems) problem = problem.with({{"dtype", "f32"}});
   return problems;
 }
 

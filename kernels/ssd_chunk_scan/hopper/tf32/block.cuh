@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/common/hopper/mbarrier.cuh"
+#include "kernels/common/hopper/tf32_tiles.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/ssd_chunk_scan/chunked/map.h"
 #include "kernels/ssd_chunk_scan/hopper/block.cuh"
@@ -9,9 +10,9 @@
 
 namespace ssmbench::ssd_hopper::tf32 {
 
-inline constexpr int kHeads = 2;         ///< row tiles of an item, a consumer warpgroup each
-inline constexpr int kTileColumns = 32;  ///< floats of a row of a tile, 128 bytes
-inline constexpr int kTileRow = 128;     ///< bytes
+inline constexpr int kHeads = 2;  ///< row tiles of an item, a consumer warpgroup each
+inline constexpr int kTileColumns = hopper::kTf32Columns;
+inline constexpr int kTileRow = hopper::kTf32RowBytes;
 inline constexpr int kTile = kSteps * kTileRow;
 inline constexpr int kSquare = kRows / kTileColumns * kTile;  ///< 64 × 64 floats: two tiles side by side
 inline constexpr int kTransposingWarps = 2;

@@ -29,17 +29,16 @@ template <class T>
 class Consumer {
   static constexpr int kRegisters = T::kStates / 2;  // of a state, a thread
   static constexpr auto kAlong = hopper::Major::k;
+  using Elements = hopper::TransposedElements;
 
  public:
   __device__ Consumer(const HopperArgs& args, int head, int thread)
-      : args_(args), in_(args.ssd.in), plan_(args.plan), head_(head), thread_(thread) {
-    // A lane's elements of a square [t][p] of two tiles: p = 16·warp + g + 8·half, t = 8j + 2·(lane % 4) + odd.
-    const int warp = thread / 32;
-    const int g = lane() / 4;
-    const int t = 2 * (lane() % 4);
-    element_ = static_cast<std::uint32_t>(warp / 2 * kTile + t * kTileRow +
-                                          ((warp % 2 * 4 + g / 4 ^ t) << 4) + g % 4 * 4);
-  }
+      : args_(args),
+        in_(args.ssd.in),
+        plan_(args.plan),
+        head_(head),
+        thread_(thread),
+        element_(hopper::element_offset(thread, kTile)) {}
 
   __device__ void run() {
     float state[kRegisters];
@@ -72,22 +71,7 @@ class Consumer {
       asm volatile("bar.sync 2, 128;\n" ::: "memory");
   }
 
-  /// A lane's elements of a square [t][p]: (j, half, odd) is p = 16·warp + lane / 4 + 8·half and
-  /// t = 8j + 2·(lane % 4) + odd. Four pointers, from which j is an offset of the instructions.
-  class Elements {
-   public:
-    __device__ __forceinline__ Elements(unsigned char* square, std::uint32_t element) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)  // the odd step is a row further, whose vectors are swizzled by one more
-        first_[i] = reinterpret_cast<float*>(square + (element ^ i / 2 << 5 ^ i % 2 * (kTileRow | 16)));
-    }
-    __device__ __forceinline__ float& at(int j, int half, int odd) const {
-      return first_[2 * half + odd][j * 8 * kTileColumns];
-    }
-
-   private:
-    float* first_[4];
-  };
+  /// The thread's elements of a square [t][p].
   __device__ __forceinline__ Elements elements_of(std::uint32_t square) const {
     return {shared_.pointer(square), element_};
   }

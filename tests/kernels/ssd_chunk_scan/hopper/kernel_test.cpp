@@ -86,10 +86,6 @@ std::vector<Problem> part_problems() {
   return all;
 }
 
-std::vector<Problem> in_f32(std::vector<Problem> problems) {
-  for (Problem& problem : problems) problem = problem.with({{"dtype", "f32"}});
-  return problems;
-}
 /// Sizes that are multiples of 4 only, which f32 allows.
 std::vector<Problem> fours() {
   std::vector<Problem> all;

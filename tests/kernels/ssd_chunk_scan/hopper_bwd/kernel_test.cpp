@@ -51,6 +51,23 @@ std::vector<Problem> size_problems() {
   return all;
 }
 
+/// In f32, with as many states as cuda-hopper takes then: sizes that are multiples of 4 only, and options.
+std::vector<Problem> f32_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t headdim : {4, 44, 64})
+    for (const std::int64_t dstate : {68, 100, 128})
+      for (const bool z : {false, true})
+        all.push_back(
+            problem_of({{"headdim", size(headdim)}, {"dstate", size(dstate)}, {"z", z}, {"D", "headdim"}}));
+  for (const std::int64_t groups : {1, 2, 6})
+    all.push_back(problem_of({{"nheads", size(12)}, {"groups", size(groups)}, {"batch", size(1)}}));
+  for (const bool z : {false, true})  // several heads a block
+    all.push_back(problem_of({{"nheads", size(7)}, {"batch", size(300)}, {"seqlen", size(65)}, {"z", z}}));
+  for (const Problem& problem : option_problems(problem_of))
+    all.push_back(problem.with({{"dstate", size(128)}}));
+  return in_f32(all);
+}
+
 /// Long and few enough for walks in parts.
 std::vector<Problem> part_problems() {
   std::vector<Problem> all;
@@ -98,6 +115,13 @@ TEST_CASE("backward cuda-hopper agrees with the reference in f16", "[gpu][ssd_bw
   check_all(in_f16(option_problems(problem_of)), "mamba");
 }
 
+TEST_CASE("backward cuda-hopper agrees with the reference in f32",
+          "[gpu][ssd_bwd][ssd_hopper_bwd][ssd_tf32]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(in_f32(length_problems()), distribution);
+  for (const char* distribution : {"mamba", "trained"}) check_all(f32_problems(), distribution);
+}
+
 TEST_CASE("backward cuda-hopper agrees with the reference for steps from 5e-4 to 70 in a chunk",
           "[gpu][ssd_bwd][ssd_hopper_bwd]") {
   check_all(of_every_kernel(problem_of), "trained");
@@ -111,7 +135,9 @@ TEST_CASE("backward cuda-hopper says what it does not take") {
   const auto reason = [](Axes axes) {
     return find_implementation("ssd_chunk_scan_bwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
   };
-  CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
+  CHECK(reason({{"dtype", "f32"}, {"headdim", size(62)}}) ==
+        "needs headdim and dstate that are multiples of 4: rows of 16-byte vectors");
+  CHECK(reason({{"dtype", "f32"}, {"dstate", size(64)}}) == "needs dstate above 64 where tensors are f32");
   CHECK(reason({{"headdim", size(60)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
   CHECK(reason({{"headdim", size(72)}}) == "needs headdim of at most 64: a head is one tile");
