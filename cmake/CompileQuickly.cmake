@@ -22,14 +22,15 @@ function(ssmbench_precompile target)
     <numeric> <optional> <set> <span> <sstream> <string> <string_view> <utility> <variant> <vector>)
 endfunction()
 
-# ssmbench_compile_together(<target>...): up to 8 sources of a folder of src, reference or tests become one compilation, since
-# what they include takes as long as they do. The names of a folder are different: scripts/check has clang-tidy look at whole
-# folders of src and reference, and in tests only the compiler looks. Highway's sources, which include themselves, stay apart.
+# ssmbench_compile_together(<target>...): up to 8 sources of a folder of src, reference, tests or kernels/distributed become one
+# compilation, since what they include takes as long as they do. The names of a folder are different: scripts/check has
+# clang-tidy look at whole folders of src and reference, and in the others only the compiler looks. Highway's sources, which
+# include themselves, stay apart.
 function(ssmbench_compile_together)
   foreach(target IN LISTS ARGN)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
     get_target_property(sources ${target} SOURCES)
-    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|reference|tests)/.*[.]cpp$")
+    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|reference|tests|kernels/distributed)/.*[.]cpp$")
     set(folder_before "")
     foreach(source IN LISTS sources)
       file(STRINGS ${source} includes_itself REGEX "HWY_TARGET_INCLUDE")

@@ -74,14 +74,14 @@ std::int64_t floats_for(std::size_t bytes) {
 }
 
 /// Where a rank keeps its channels' tensors, and messages.
-struct Room {
+struct ExchangeRoom {
   std::vector<float*> tensors;  ///< in the problem's order
   std::byte *sent, *received;
   float* inner;
   std::int64_t floats;
 
-  Room(const RankKind& ranks, const Problem& whole, const Problem& part, const Shards& shards,
-       float* workspace) {
+  ExchangeRoom(const RankKind& ranks, const Problem& whole, const Problem& part, const Shards& shards,
+               float* workspace) {
     WorkspaceParts parts(workspace);
     std::size_t message = 0;
     for (const auto& spec : whole.tensors()) message = std::max(message, shards.message_bytes(spec));
@@ -105,7 +105,7 @@ class AllToAll {
         own_channels_(shards_.channels[static_cast<std::size_t>(team.rank())]) {
     check_contract(time_part(whole, team.rank(), team.size()), tensors);
     const Problem part = channel_split().part(whole, team.rank(), team.size());
-    const Room room(ranks, whole, part, shards_, workspace);
+    const ExchangeRoom room(ranks, whole, part, shards_, workspace);
     sent_ = room.sent;
     received_ = room.received;
     const auto wholes = whole.tensors();
@@ -207,7 +207,8 @@ void register_all_to_all(const RankKind& kind, const char* op) {
        .workspace_bytes =
            [&kind](const Problem& whole, int rank, int ranks) {
              const Problem part = channel_split().part(whole, rank, ranks);
-             return static_cast<std::size_t>(Room(kind, whole, part, Shards(whole, ranks), nullptr).floats) *
+             return static_cast<std::size_t>(
+                        ExchangeRoom(kind, whole, part, Shards(whole, ranks), nullptr).floats) *
                     sizeof(float);
            },
        .bind = [&kind](const Problem& whole, const TensorSet& tensors, void* workspace,

@@ -76,16 +76,16 @@ void leave_signals_to_leader() {
 }  // namespace
 
 std::string to_text(const RankReport& r) {
-  return nlohmann::json{{"host", r.host},   {"process", r.process},   {"error", r.error},
-                        {"build", r.build}, {"files", r.files},       {"device", r.device},
-                        {"plan", r.plan},   {"place", r.place},       {"gpus", r.gpus},
-                        {"gpu", r.gpu},     {"uuid", r.gpu_uuid},     {"lock", r.lock},
-                        {"cpus", r.cpus},   {"all_cpus", r.all_cpus}, {"free", r.free_bytes}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::ordered_json{{"host", r.host},   {"process", r.process},   {"error", r.error},
+                                {"build", r.build}, {"files", r.files},       {"device", r.device},
+                                {"plan", r.plan},   {"place", r.place},       {"gpus", r.gpus},
+                                {"gpu", r.gpu},     {"uuid", r.gpu_uuid},     {"lock", r.lock},
+                                {"cpus", r.cpus},   {"all_cpus", r.all_cpus}, {"free", r.free_bytes}}
+      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 RankReport rank_report_in(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text);
+  const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
   RankReport report;
   const auto read = [&json](const char* name, auto& to) { json.at(name).get_to(to); };
   read("host", report.host);
@@ -181,11 +181,11 @@ RankLeader::RankLeader() : ranks_(join_ranks()) {
   self_.lock = lock_.path();
   self_.free_bytes = cpu_info().free_bytes;
   const auto own = allowed_cpus();
-  const auto of_host = ranks_->share_on_host(nlohmann::json(own).dump(), self_.place);
+  const auto of_host = ranks_->share_on_host(nlohmann::ordered_json(own).dump(), self_.place);
   std::set<int> all;
   bool are_bound = false;  // each to cores of its own, by the launcher
   for (const auto& text : of_host) {
-    const auto cpus = nlohmann::json::parse(text).get<std::vector<int>>();
+    const auto cpus = nlohmann::ordered_json::parse(text).get<std::vector<int>>();
     all.insert(cpus.begin(), cpus.end());
     are_bound = are_bound || cpus != own;
   }

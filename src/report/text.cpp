@@ -12,8 +12,8 @@ namespace {
 constexpr const char* kUnknown = "\xEF\xBF\xBD";
 
 std::string valid_utf8(std::string_view text) {
-  const auto quoted = json_text(nlohmann::json(text));
-  return nlohmann::json::parse(quoted).get<std::string>();
+  const auto quoted = json_text(nlohmann::ordered_json(text));
+  return nlohmann::ordered_json::parse(quoted).get<std::string>();
 }
 
 std::string xml_character(char c) {

@@ -20,7 +20,7 @@
 namespace ssmbench {
 namespace {
 
-using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 using Kind = Message::Kind;
 
 // In the order of the enumerators.
@@ -43,10 +43,10 @@ std::string_view name_in(const std::array<std::string_view, count>& names, auto 
 /// An order begins with its length.
 using Length = std::uint32_t;
 
-std::string frame(const Json& order) {
+std::string frame(const OrderedJson& order) {
   // Not as text, which is UTF-8: names of folders may hold any bytes.
   std::string bytes(sizeof(Length), '\0');
-  Json::to_msgpack(order, bytes);
+  OrderedJson::to_msgpack(order, bytes);
   const auto length = static_cast<Length>(bytes.size() - sizeof(Length));
   std::memcpy(bytes.data(), &length, sizeof(length));
   return bytes;
@@ -65,12 +65,12 @@ bool read_exactly(int descriptor, char* to, std::size_t bytes) {
 }
 
 /// Nothing at the end of the stream.
-std::optional<Json> read_frame(int descriptor) {
+std::optional<OrderedJson> read_frame(int descriptor) {
   Length length = 0;
   if (!read_exactly(descriptor, reinterpret_cast<char*>(&length), sizeof(length))) return {};
   std::string bytes(length, '\0');
   if (!read_exactly(descriptor, bytes.data(), bytes.size())) return {};
-  return Json::from_msgpack(bytes);
+  return OrderedJson::from_msgpack(bytes);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ WorkerOrders read_orders(int descriptor) {
             .team = json->at("team").get<std::string>(),
             .rank = json->at("rank").get<int>(),
             .path = static_cast<DataPath>(json->at("path").get<int>())};
-  } catch (const Json::exception&) {
+  } catch (const OrderedJson::exception&) {
     throw UsageError("--worker is internal to ssmbench");
   }
 }
@@ -132,7 +132,7 @@ std::optional<JobSet> next_jobs(int descriptor, std::size_t job_count) {
 }
 
 std::string to_bytes(const RankOrder& order) {
-  Json axes = Json::object();
+  OrderedJson axes = OrderedJson::object();
   for (const auto& [name, value] : order.axes)
     std::visit([&, &axis = name](const auto& held) { axes[axis] = held; }, value);
   return frame({{"kind", static_cast<int>(order.kind)},
