@@ -1,6 +1,11 @@
 #include "supervise/slot_share.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 
 #include "device/thread_pinning.h"
 
@@ -11,6 +16,22 @@ namespace {
 std::shared_ptr<void> when_it_goes(std::function<void()> at_end) {
   return {nullptr, [at_end = std::move(at_end)](void*) { at_end(); }};
 }
+
+/// Calls `beat` every kWaitingEvery as long as it lives, from a thread of its own. It stops with its process.
+class Heartbeat {
+ public:
+  explicit Heartbeat(std::function<void()> beat)
+      : thread_([this, beat = std::move(beat)](const std::stop_token& ends) {
+          std::unique_lock lock(mutex_);
+          while (!never_.wait_for(lock, ends, kWaitingEvery, [&ends] { return ends.stop_requested(); }))
+            beat();
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any never_;  ///< notified
+  std::jthread thread_;
+};
 
 }  // namespace
 
@@ -27,7 +48,10 @@ SlotShare::SlotShare(const WorkerPlace& place, std::function<void(bool)> waits)
 void SlotShare::lock(HostLock& what, HostLock::Kind kind) {
   if (what.try_lock(kind)) return;
   waits_(true);
-  what.lock(kind);
+  {
+    const Heartbeat heartbeat([this] { waits_(true); });
+    what.lock(kind);
+  }
   waits_(false);
 }
 

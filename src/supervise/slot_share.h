@@ -16,7 +16,8 @@ namespace ssmbench {
 /// and shares the host lock as long as it has orders.
 class SlotShare : public HostShare {
  public:
-  /// `waits` is called before and after each time that it has to wait for others, with true and false.
+  /// `waits` is called before and after each time that it has to wait for others, with true and false; in
+  /// between again with true every kWaitingEvery, from another thread.
   SlotShare(const WorkerPlace& place, std::function<void(bool)> waits);
 
   /// As long as the result lives this process is at work.
