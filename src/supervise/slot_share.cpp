@@ -12,9 +12,11 @@
 namespace ssmbench {
 namespace {
 
-/// Calls `at_end` when the last copy goes.
+/// Calls `at_end` when the last copy goes. Not null.
 std::shared_ptr<void> when_it_goes(std::function<void()> at_end) {
-  return {nullptr, [at_end = std::move(at_end)](void*) { at_end(); }};
+  auto owned = std::make_shared<std::function<void()>>(std::move(at_end));
+  auto* const that = owned.get();
+  return {that, [owned = std::move(owned)](void*) { (*owned)(); }};
 }
 
 /// Calls `beat` every kWaitingEvery as long as it lives, from a thread of its own. It stops with its process.
@@ -95,6 +97,14 @@ std::shared_ptr<void> SlotShare::alone() {
 std::shared_ptr<void> SlotShare::memory_alone() {
   memory_.unlock();
   lock(memory_, HostLock::Kind::alone);
+  return with_memory_alone();
+}
+
+std::shared_ptr<void> SlotShare::try_memory_alone() {
+  return memory_.try_lock(HostLock::Kind::alone) ? with_memory_alone() : nullptr;
+}
+
+std::shared_ptr<void> SlotShare::with_memory_alone() {
   has_memory_alone_ = true;
   return when_it_goes([this] {
     has_memory_alone_ = false;

@@ -26,6 +26,7 @@ class SlotShare : public HostShare {
   void give_way();
   std::shared_ptr<void> alone() override;
   std::shared_ptr<void> memory_alone() override;
+  std::shared_ptr<void> try_memory_alone() override;
   std::shared_ptr<void> off_memory() override;
   std::shared_ptr<void> all_cores() override;
 
@@ -34,6 +35,8 @@ class SlotShare : public HostShare {
   /// A share of the host, and then one of its memory: who waits for the host has no part of its memory.
   void enter();
   void leave();
+  /// As long as the result lives: of memory that this process has alone.
+  std::shared_ptr<void> with_memory_alone();
 
   WorkerPlace place_;
   std::function<void(bool)> waits_;
