@@ -77,7 +77,7 @@ struct Message {
     resuming,  ///< the run of a job that was started before
     finished,  ///< a job; the text is its record, as in results files
     waiting,   ///< until others leave the host to it; said every kWaitingEvery, until something goes on
-    leaving,   ///< the worker ends because its device is lost; another one can go on
+    leaving,   ///< the worker ends because its device is lost, or does not work at all; another one can go on
     failed,    ///< what it writes cannot be written, for the reason in the text; no other worker could
     done,      ///< all jobs of an order
   };

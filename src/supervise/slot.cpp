@@ -93,7 +93,7 @@ void Slot::read_lines(int beside) {
                  Explanation{Cause::protocol,
                              fmt::format("the worker process sent an invalid message: {}", error.what())});
     }
-    return end(kGrace, false);
+    return end(kGrace, !has_finished_some_);
   }
   if (event == WorkerHandle::Event::closed) return end(kGrace, true);
   if (unit_ && clock_.now() > deadline())
@@ -110,7 +110,7 @@ bool Slot::handle(const Message& message, int beside) {
   switch (message.kind) {
     case Message::Kind::starting:
       check_given(message.job);
-      deaths_at_start_ = 0;
+      if (message.stage == Stage::run) deaths_at_start_ = 0;
       place_of_ = {message.job, message.stage};
       if (message.stage == Stage::run) beside_[message.job] = beside;
       books_.listener().starting(message.job, message.stage);
@@ -129,6 +129,7 @@ bool Slot::handle(const Message& message, int beside) {
       books_.listener().waiting();
       return true;
     case Message::Kind::leaving:
+      if (!has_finished_some_) place_of_.reset();  // its device did not work, which no case is blamed for
       return false;
     case Message::Kind::done:
       if (!unit_ || !is_done(*unit_)) throw ProtocolError("done, but jobs are left");
