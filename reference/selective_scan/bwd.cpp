@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <exception>
 #include <vector>
 
 #include "base/errors.h"
@@ -427,34 +426,20 @@ bool is_of_channels(const TensorSpec& output) {
   return output.axes.find(kChannelLetter) != std::string::npos;
 }
 
-/// What the box has of outputs, of those of channels or of the others. All arrays side by side: most of their
-/// time is the first touch of their memory.
+/// What the box has of outputs, of those of channels or of the others, zeros.
 ReferenceOutputs empty_outputs(const Problem& problem, const Box& box, bool of_channels) {
   ReferenceOutputs outputs;
-  std::vector<ReferenceOutput*> all;
+  Zeros arrays;
   for (const auto& tensor : problem.tensors()) {
     if (tensor.role != Role::output || is_of_channels(tensor) != of_channels) continue;
     ReferenceOutput& output = outputs[tensor.name];
     output.shape = part_of(tensor, box).shape;
     if (tensor.dtype == DType::c64) output.shape.push_back(2);
-    all.push_back(&output);
+    const auto count = static_cast<std::size_t>(element_count(output.shape));
+    arrays.add(output.expected, count);
+    arrays.add(output.bound, count);
   }
-  std::exception_ptr failure;
-#pragma omp parallel for schedule(dynamic)
-  for (std::size_t i = 0; i < 2 * all.size(); ++i) {
-    try {
-      ReferenceOutput& output = *all[i % all.size()];
-      const auto count = static_cast<std::size_t>(element_count(output.shape));
-      if (i < all.size())  // the larger ones first
-        output.expected = zeros<double>(count);
-      else
-        output.bound = zeros<float>(count);
-    } catch (...) {  // out of memory; may not leave the loop
-#pragma omp critical
-      failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+  arrays.fill();
   return outputs;
 }
 

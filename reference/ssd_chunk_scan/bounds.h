@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference/common/rounded.h"
+#include "reference/common/zeros.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/pass.h"
 #include "reference/ssd_chunk_scan/steps.h"
@@ -69,31 +70,22 @@ inline Box ssd_heads(const IndexRange& heads) {
   return {{'h', heads}};
 }
 
-/// What the box has of all outputs that are `wanted`, zeros. They are large: the system's clearing of pages
-/// is spread over threads.
+/// What the box has of all outputs that are `wanted`, zeros.
 inline ReferenceOutputs empty_ssd_outputs(
     const Problem& problem, const Box& box = {},
     bool (*wanted)(const TensorSpec& output) = [](const TensorSpec&) { return true; }) {
   ReferenceOutputs outputs;
+  Zeros arrays;
   for (const auto& tensor : problem.tensors()) {
     if (tensor.role != Role::output || !wanted(tensor)) continue;
     ReferenceOutput& output = outputs[tensor.name];
     output.shape = part_of(tensor, box).shape;
     const auto count = static_cast<std::size_t>(element_count(output.shape));
-    output.expected.reserve(count);  // here, where what it throws can be caught
-    output.bound.reserve(count);
-    output.operand_bound.reserve(count);
+    arrays.add(output.expected, count);
+    arrays.add(output.bound, count);
+    arrays.add(output.operand_bound, count);
   }
-  std::vector<ReferenceOutput*> all;
-  for (auto& [name, output] : outputs) all.push_back(&output);
-#pragma omp parallel for schedule(dynamic)
-  for (std::size_t part = 0; part < 3 * all.size(); ++part) {
-    ReferenceOutput& output = *all[part / 3];
-    const auto count = static_cast<std::size_t>(element_count(output.shape));
-    if (part % 3 == 0) output.expected.resize(count);
-    if (part % 3 == 1) output.bound.resize(count);
-    if (part % 3 == 2) output.operand_bound.resize(count);
-  }
+  arrays.fill();
   return outputs;
 }
 

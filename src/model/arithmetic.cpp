@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+
+#include "base/portable_math.h"
 
 namespace ssmbench {
 namespace {
@@ -38,7 +39,7 @@ std::vector<std::string_view> math_names() {
 }
 
 double unit_roundoff(Math math) {
-  return std::ldexp(1.0, -kMath.at(static_cast<std::size_t>(math)).significand_bits);
+  return portable::power_of_two(-kMath.at(static_cast<std::size_t>(math)).significand_bits);
 }
 
 double Arithmetic::operand_roundoff() const {

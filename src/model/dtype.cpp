@@ -7,6 +7,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/portable_math.h"
+
 namespace ssmbench {
 namespace {
 
@@ -78,17 +80,19 @@ double largest_in_scale(DType dtype) {
 }
 
 double unit_roundoff(DType dtype) {
-  return std::ldexp(1.0, -info(dtype).significand_bits);
+  return portable::power_of_two(-info(dtype).significand_bits);
 }
 
 double ulp_at(double value, DType dtype) {
   const auto& [_, name, bytes, bits, min_exponent] = info(dtype);
   if (bits == 0) return 1;
-  // A value beyond the dtype's range is judged by the spacing at its own exponent: the error is huge either
-  // way.
-  int exponent = min_exponent;
-  if (value != 0 && std::isfinite(value)) exponent = std::max(std::ilogb(value), min_exponent);
-  return std::ldexp(1.0, exponent - bits + 1);
+  // By its bits, not std::ilogb: elements are judged by the billion. A value beyond the dtype's range is judged
+  // by the spacing at its own exponent: the error is huge either way.
+  constexpr int kBias = 1023, kNotFinite = 2047;
+  const int biased = static_cast<int>(std::bit_cast<std::uint64_t>(value) >> 52U & 2047U);
+  const int exponent = biased == kNotFinite ? min_exponent : std::max(biased - kBias, min_exponent);
+  const int of_ulp = exponent - bits + 1;
+  return of_ulp >= 1 - kBias ? portable::power_of_two(of_ulp) : std::ldexp(1.0, of_ulp);
 }
 
 float f16_to_float(std::uint16_t bits) {

@@ -39,7 +39,8 @@ class HostLock {
   HostLock(HostLock&&) = delete;
   HostLock& operator=(HostLock&&) = delete;
 
-  /// Of a lock that this process does not have. False: it would have to wait.
+  /// Of a lock that this process does not have, or shares and wants alone. False: it would have to wait, and has
+  /// what it had.
   bool try_lock(Kind kind);
   void lock(Kind kind);
   void unlock();

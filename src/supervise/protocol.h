@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -22,6 +23,9 @@ namespace ssmbench {
 
 inline constexpr int kOrdersDescriptor = 3;
 inline constexpr int kMessagesDescriptor = 4;
+
+/// How often a worker that waits says so: one that is stopped, or frozen, does not.
+inline constexpr std::chrono::seconds kWaitingEvery{1};
 
 /// A worker sent an invalid message.
 struct ProtocolError : std::runtime_error {
@@ -72,8 +76,8 @@ struct Message {
     starting,  ///< a stage of a job
     resuming,  ///< the run of a job that was started before
     finished,  ///< a job; the text is its record, as in results files
-    waiting,   ///< until others leave the host to it; the next message is of what goes on then
-    leaving,   ///< the worker ends because its device is lost; another one can go on
+    waiting,   ///< until others leave the host to it; said every kWaitingEvery, until something goes on
+    leaving,   ///< the worker ends because its device is lost, or does not work at all; another one can go on
     failed,    ///< what it writes cannot be written, for the reason in the text; no other worker could
     done,      ///< all jobs of an order
   };

@@ -95,6 +95,7 @@ class Slot {
   /// Puts a death down to what it happened at.
   void blame(const Explanation& death);
   void blame_at_start(const Explanation& death);
+  /// For what it is at, or while it waits, for its next word.
   double seconds_allowed() const;
   /// Charges the time since the last message to the job that it was about.
   void charge();

@@ -1,16 +1,39 @@
 #include "supervise/slot_share.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 
 #include "device/thread_pinning.h"
 
 namespace ssmbench {
 namespace {
 
-/// Calls `at_end` when the last copy goes.
+/// Calls `at_end` when the last copy goes. Not null.
 std::shared_ptr<void> when_it_goes(std::function<void()> at_end) {
-  return {nullptr, [at_end = std::move(at_end)](void*) { at_end(); }};
+  auto owned = std::make_shared<std::function<void()>>(std::move(at_end));
+  auto* const that = owned.get();
+  return {that, [owned = std::move(owned)](void*) { (*owned)(); }};
 }
+
+/// Calls `beat` every kWaitingEvery as long as it lives, from a thread of its own. It stops with its process.
+class Heartbeat {
+ public:
+  explicit Heartbeat(std::function<void()> beat)
+      : thread_([this, beat = std::move(beat)](const std::stop_token& ends) {
+          std::unique_lock lock(mutex_);
+          while (!never_.wait_for(lock, ends, kWaitingEvery, [&ends] { return ends.stop_requested(); }))
+            beat();
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any never_;  ///< notified
+  std::jthread thread_;
+};
 
 }  // namespace
 
@@ -27,7 +50,10 @@ SlotShare::SlotShare(const WorkerPlace& place, std::function<void(bool)> waits)
 void SlotShare::lock(HostLock& what, HostLock::Kind kind) {
   if (what.try_lock(kind)) return;
   waits_(true);
-  what.lock(kind);
+  {
+    const Heartbeat heartbeat([this] { waits_(true); });
+    what.lock(kind);
+  }
   waits_(false);
 }
 
@@ -71,6 +97,14 @@ std::shared_ptr<void> SlotShare::alone() {
 std::shared_ptr<void> SlotShare::memory_alone() {
   memory_.unlock();
   lock(memory_, HostLock::Kind::alone);
+  return with_memory_alone();
+}
+
+std::shared_ptr<void> SlotShare::try_memory_alone() {
+  return memory_.try_lock(HostLock::Kind::alone) ? with_memory_alone() : nullptr;
+}
+
+std::shared_ptr<void> SlotShare::with_memory_alone() {
   has_memory_alone_ = true;
   return when_it_goes([this] {
     has_memory_alone_ = false;

@@ -16,7 +16,8 @@ namespace ssmbench {
 /// and shares the host lock as long as it has orders.
 class SlotShare : public HostShare {
  public:
-  /// `waits` is called before and after each time that it has to wait for others, with true and false.
+  /// `waits` is called before and after each time that it has to wait for others, with true and false; in
+  /// between again with true every kWaitingEvery, from another thread.
   SlotShare(const WorkerPlace& place, std::function<void(bool)> waits);
 
   /// As long as the result lives this process is at work.
@@ -25,6 +26,7 @@ class SlotShare : public HostShare {
   void give_way();
   std::shared_ptr<void> alone() override;
   std::shared_ptr<void> memory_alone() override;
+  std::shared_ptr<void> try_memory_alone() override;
   std::shared_ptr<void> off_memory() override;
   std::shared_ptr<void> all_cores() override;
 
@@ -33,6 +35,8 @@ class SlotShare : public HostShare {
   /// A share of the host, and then one of its memory: who waits for the host has no part of its memory.
   void enter();
   void leave();
+  /// As long as the result lives: of memory that this process has alone.
+  std::shared_ptr<void> with_memory_alone();
 
   WorkerPlace place_;
   std::function<void(bool)> waits_;

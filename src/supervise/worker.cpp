@@ -32,11 +32,12 @@ bool still_works(const RunnerOptions& options, const DeviceInfo& info) {
 
 class Sender : public RunListener {
  public:
-  /// `share`: of the host; null for the only worker.
-  Sender(const Plan& plan, const RunnerOptions& options, SlotShare* share)
-      : plan_(plan), options_(options), share_(share) {}
+  /// `share`: of the host; null for the only worker. `ready` is called before what takes long without a device.
+  Sender(const Plan& plan, const RunnerOptions& options, SlotShare* share, std::function<void()> ready)
+      : plan_(plan), options_(options), share_(share), ready_(std::move(ready)) {}
 
   void starting(std::size_t job, Stage stage) override {
+    if (stage == Stage::reference) ready_();
     if (share_ != nullptr) share_->give_way();
     job_ = job;
     stage_ = stage;
@@ -74,6 +75,7 @@ class Sender : public RunListener {
   const Plan& plan_;
   const RunnerOptions& options_;
   SlotShare* share_;
+  std::function<void()> ready_;
   std::size_t job_ = 0;
   std::optional<Stage> stage_;  ///< of that job; none once it is finished
 };
@@ -96,6 +98,19 @@ WorkerProcess::WorkerProcess() : orders_(read_orders(kOrdersDescriptor)) {
   };
   share_.emplace(orders_.place, [this](bool begins) { waits_(begins); });
   working_ = share_->work();
+  if (const auto gpu = orders_.place.gpu; gpu && !is_rank())
+    opening_ =
+        std::async(std::launch::async, [gpu = *gpu] { open_device(DeviceKind::cuda, gpu)->synchronize(); });
+}
+
+void WorkerProcess::wait_for_gpu() {
+  if (!opening_.valid()) return;
+  try {
+    opening_.get();
+  } catch (const DeviceError& error) {
+    send({.kind = Message::Kind::leaving});
+    throw DeviceError(error.what());  // want of memory is no case's either
+  }
 }
 
 int WorkerProcess::follow() {
@@ -126,15 +141,15 @@ int WorkerProcess::run(const Plan& plan, RunnerOptions options, const NumberedHo
   if (plan_fingerprint(plan) != orders_.plan)
     throw UsageError("the config or the devices changed during the run");
   const std::atomic<bool> never{false};
-  Sender sender(plan, options, share_ ? &*share_ : nullptr);
+  Sender sender(plan, options, share_ ? &*share_ : nullptr, [this] { wait_for_gpu(); });
   waits_ = [&sender](bool begins) { sender.waits(begins); };
   if (share_) options.host = &*share_;
   if (const auto gpu = orders_.place.gpu) {
-    options.open = [gpu = *gpu, open = options.open](const DeviceInfo& info) {
-      return info.kind == DeviceKind::cuda ? open_device(info.kind, gpu) : open(info);
+    options.open = [this, gpu = *gpu, open = options.open](const DeviceInfo& info) {
+      if (info.kind != DeviceKind::cuda) return open(info);
+      wait_for_gpu();
+      return open_device(info.kind, gpu);
     };
-    // One that does not work is not to go through all cases of the run.
-    open_device(DeviceKind::cuda, *gpu)->synchronize();
   }
   Runner runner(plan, options, sender, never);
   if (hook) runner.on_finished([&](const FinishedJob& job) { hook(sender.job(), job); });

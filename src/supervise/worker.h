@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 
@@ -20,7 +21,7 @@ void tie_to(int supervisor);
 class WorkerProcess {
  public:
   /// Reads its first orders, goes to its cores, and waits until its host is not somebody else's alone: what
-  /// comes next computes. Throws UsageError where there are no orders, DeviceError.
+  /// comes next computes. Begins to open its GPU. Throws UsageError where there are no orders, DeviceError.
   WorkerProcess();
 
   const WorkerOrders& orders() const { return orders_; }
@@ -33,10 +34,15 @@ class WorkerProcess {
   int run(const Plan& plan, RunnerOptions options, const NumberedHook& hook);
 
  private:
+  /// Waits until its GPU is open. One that does not work is not to go through all cases of the run: says that it
+  /// leaves, and throws DeviceError.
+  void wait_for_gpu();
+
   WorkerOrders orders_;
   std::function<void(bool)> waits_;  ///< SlotShare
   std::optional<SlotShare> share_;   ///< none where it is the only worker
   std::shared_ptr<void> working_;
+  std::future<void> opening_;  ///< of its GPU, while inputs are made; invalid once that was waited for
 };
 
 }  // namespace ssmbench

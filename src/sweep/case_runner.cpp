@@ -138,8 +138,11 @@ void CaseRunner::take_turns() {
     std::ranges::shuffle(round, random);
     for (const Place place : round) {
       listener_.resuming(place->job.number);
-      if (contained(*place, [&] { place->judge->timer().burst(others_run); }) && place->judge->is_fine())
-        continue;
+      const auto turn = [&judge = *place->judge, others_run] {
+        const bool copied = judge.time_copies_if_free();
+        if (judge.is_fine()) judge.timer().burst(copied || others_run);
+      };
+      if (contained(*place, turn) && place->judge->is_fine()) continue;
       if (place->judge != nullptr && held_.size() > 1 && inputs_are_damaged()) {  // perhaps not by this one
         put_back_held();
         repair_inputs();

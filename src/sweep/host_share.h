@@ -20,6 +20,8 @@ class HostShare {
   /// As long as the result lives all others are off_memory(). Waits until they have come to where they can
   /// wait.
   virtual std::shared_ptr<void> memory_alone() = 0;
+  /// The same where they are already; null where this would have to wait.
+  virtual std::shared_ptr<void> try_memory_alone() = 0;
   /// To say that this process hardly uses the host's memory, and does nothing that use by others disturbs, as
   /// long as the result lives.
   virtual std::shared_ptr<void> off_memory() = 0;

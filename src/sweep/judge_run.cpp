@@ -117,6 +117,7 @@ void RunJudge::fail(Cause cause, const std::string& reason) {
   result_.status = Status::fail;
   if (!result_.cause || *result_.cause == Cause::not_judged) result_.cause = cause;
   result_.timing.clear();
+  result_.transfers.reset();
   append(result_.reason, reason);
 }
 
@@ -280,7 +281,15 @@ void RunJudge::start_timing(const TimingPolicy& policy) {
   disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, on_.other_seed, run_,
                        latest_outputs_, std::move(judge));
   timer_->watch(*disturbance_);
-  if (on_.transfers != nullptr) on_.transfers->prepare(run_.output_memory());  // while others may work
+  lacks_copies_ = on_.transfers != nullptr && on_.transfers->prepare(run_.output_memory());
+}
+
+bool RunJudge::time_copies_if_free() {
+  if (!lacks_copies_) return false;
+  const auto alone = on_.host != nullptr ? on_.host->try_memory_alone() : nullptr;
+  if (on_.host != nullptr && alone == nullptr) return false;
+  time_copies();
+  return true;
 }
 
 std::optional<Launch> RunJudge::capture() {
@@ -326,15 +335,15 @@ void RunJudge::finish_timing() {
   if (!is_fine()) return;
   take_team_use();
   if (result_.team && result_.team->wire_bytes > 0) result_.team->exchange = time_exchange();
-  if (on_.transfers == nullptr) return;
-  measure_transfers();
-  look_for_damage();
+  if (!lacks_copies_) return;
+  const auto alone = on_.host != nullptr ? on_.host->memory_alone() : nullptr;
+  time_copies();
 }
 
-void RunJudge::measure_transfers() {
-  // Copies of several devices at a time share the host's memory.
-  const auto alone = on_.host != nullptr ? on_.host->memory_alone() : nullptr;
+void RunJudge::time_copies() {
+  lacks_copies_ = false;
   result_.transfers = on_.transfers->measure(run_.launch(), run_.output_memory());
+  look_for_damage();
 }
 
 void RunJudge::look_for_damage() {

@@ -61,7 +61,10 @@ class RunJudge {
   void start_timing(const TimingPolicy& policy);
   /// Each burst may end in a failure: outputs of launches that are timed are verified, too (Disturbance).
   LaunchTimer& timer() { return *timer_; }
-  /// Takes what the timer found, and verifies the outputs of one more launch; then times copies.
+  /// Between two bursts: times copies, if they are not yet and nobody else uses the host's memory; else says
+  /// false. Slots that all copied after their launches, which take equally long, would wait for one another.
+  bool time_copies_if_free();
+  /// Takes what the timer found, and verifies the outputs of one more launch; then times copies that were not.
   void finish_timing();
 
   /// Says what else is known about the result.
@@ -74,7 +77,8 @@ class RunJudge {
   void launch_again(const RerunPolicy& policy);
   void launch();
   void look_for_damage();
-  void measure_transfers();
+  /// By whoever has the host's memory: copies of several devices at a time share it.
+  void time_copies();
   /// What is known of a team: what it sends, and where it was timed how long that takes alone.
   void take_team_use();
   TimingStats time_exchange();
@@ -119,6 +123,7 @@ class RunJudge {
   std::optional<Disturbance> disturbance_;
   std::optional<LaunchTimer> timer_;
   std::mt19937_64 random_{std::random_device()()};
+  bool lacks_copies_ = false;  ///< which can be timed
   unsigned char garbage_ = 0;  ///< in the workspace, of the rerun before
   double seconds_ = 0;         ///< of all launches before timing
   std::int64_t launches_ = 0;

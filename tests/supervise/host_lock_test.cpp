@@ -9,14 +9,15 @@
 
 #include "base/errors.h"
 #include "catch.h"
+#include "supervise/slot_share.h"
 
 using namespace ssmbench;
 
 namespace {
 
 /// A process that locks what it is told to: 's' shared, 'a' alone, 't' tries to share, 'u' unlocks, 'w' asks whether
-/// others want it; of the host's memory 'M' locks alone, 'm' tries to share and 'U' unlocks. It answers each
-/// with 'y' when that is done, or 'n'.
+/// others want it; of the host's memory 'M' locks alone, 'n' tries that, 'm' tries to share and 'U' unlocks. It
+/// answers each with 'y' when that is done, or 'n'.
 class Locker {
  public:
   explicit Locker(const std::string& path) {
@@ -67,6 +68,7 @@ class Locker {
       if (command == 'u') lock.unlock();
       if (command == 'w') done = lock.is_wanted();
       if (command == 'M') memory.lock(HostLock::Kind::alone);
+      if (command == 'n') done = memory.try_lock(HostLock::Kind::alone);
       if (command == 'm') done = memory.try_lock(HostLock::Kind::shared);
       if (command == 'U') memory.unlock();
       const char answer = done ? 'y' : 'n';
@@ -115,6 +117,43 @@ TEST_CASE("the host's memory is locked apart from the host") {
   CHECK(off_memory.ask('t') == 'y');
   CHECK(b.ask('U') == 'y');
   CHECK(a.ask('m') == 'y');
+}
+
+TEST_CASE("who shares a lock may have it alone where nobody else has it, and keeps its share else") {
+  const HostLockFile file;
+  const Locker a(file.path()), b(file.path()), c(file.path());
+  CHECK(a.ask('m') == 'y');
+  CHECK(b.ask('m') == 'y');
+  CHECK(a.ask('n') == 'n');
+  c.tell('M');
+  CHECK(b.ask('U') == 'y');
+  CHECK_FALSE(c.has_answered(50));  // a shares it still
+  CHECK(a.ask('n') == 'n');         // does not pass one that waits
+  CHECK(a.ask('U') == 'y');
+  CHECK(c.answer() == 'y');
+  CHECK(c.ask('U') == 'y');
+  CHECK(a.ask('m') == 'y');
+  CHECK(a.ask('n') == 'y');
+  CHECK(b.ask('m') == 'n');
+  CHECK(a.ask('U') == 'y');
+  CHECK(b.ask('m') == 'y');
+}
+
+TEST_CASE("a worker's share of a host tells whether it got the memory alone") {
+  const HostLockFile file;
+  SlotShare share({.lock = file.path()}, [](bool) { FAIL("waits"); });
+  const auto working = share.work();
+  {
+    const Locker other(file.path());
+    CHECK(other.ask('m') == 'y');
+    CHECK(share.try_memory_alone() == nullptr);
+    CHECK(other.ask('U') == 'y');
+    const auto alone = share.try_memory_alone();
+    CHECK(alone != nullptr);
+    CHECK(other.ask('m') == 'n');
+  }
+  const Locker another(file.path());
+  CHECK(another.ask('m') == 'y');
 }
 
 TEST_CASE("a process that dies leaves its lock to others") {

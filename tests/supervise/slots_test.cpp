@@ -150,6 +150,28 @@ TEST_CASE("a worker of two that is killed costs its case") {
   CHECK(result.exit_code == (killed == 1 ? 4 : 0));
 }
 
+TEST_CASE("a worker of two that is stopped while it waits for the host does not hold up the run for ever") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  // /proc/locks has who waits behind an arrow.
+  const CommandResult result = run_in_background(
+      folder,
+      config(folder, lengths(5, 12)) +
+          " --runs 3 --warmup 1 --reruns 0 --timeout 1 --cpus 2 --impl cpu-slow --quiet --json " + file,
+      until_lines(file, 2) +
+          "; waits() { for w in $(workers); do grep -qe \"-> .* $w \" /proc/locks && echo $w; done | head -n "
+          "1; }; "
+          "until w=$(waits) && [ -n \"$w\" ]; do sleep 0.01; done; kill -STOP $w");
+  const auto found = outcomes(read_file(file));
+  CHECK(found.size() == 8);
+  const auto timed_out = std::ranges::count_if(
+      found, [](const auto& each) { return each.second.starts_with("error (timeout): "); });
+  const auto passed = std::ranges::count_if(found, [](const auto& each) { return each.second == "pass"; });
+  CHECK(timed_out + passed == 8);
+  CHECK(timed_out <= 1);  // none where it waited between two cases
+  CHECK(result.exit_code == (timed_out == 1 ? 4 : 0));
+}
+
 TEST_CASE(
     "a leader that is killed takes its workers along, and --resume runs what is missing, with slots or not") {
   const TemporaryFolder folder;

@@ -42,7 +42,9 @@ RunnerOptions options() {
 struct Script {
   const Plan& plan;
   RunnerOptions how = options();
-  bool they_die_waiting = false;                     ///< for others, with inputs and reference of a case
+  bool they_die_waiting = false;  ///< for others, with inputs and reference of a case
+  bool they_stay = false;         ///< with the run of a job, and cannot be killed
+  bool they_leave = false;        ///< with inputs of a case, for their device does not work
   std::vector<std::vector<std::size_t>> given = {};  ///< to any, in order
   std::size_t at_work = 0, most_at_work = 0;
 };
@@ -76,6 +78,16 @@ class FakeWorker : public WorkerHandle {
       lines_.push_back(to_line({.kind = Message::Kind::waiting}));
       return;
     }
+    if (script_.they_stay) {
+      lines_.push_back(to_line({.kind = Message::Kind::starting, .job = given.front(), .stage = Stage::run}));
+      return;
+    }
+    if (script_.they_leave) {
+      lines_.push_back(
+          to_line({.kind = Message::Kind::starting, .job = given.front(), .stage = Stage::inputs}));
+      lines_.push_back(to_line({.kind = Message::Kind::leaving}));
+      return;
+    }
     script_.most_at_work = std::max(script_.most_at_work, ++script_.at_work);
     for (const std::size_t job : given) {
       const auto& [planned, the_job] = script_.plan.job(job);
@@ -101,7 +113,10 @@ class FakeWorker : public WorkerHandle {
   }
   void watch(std::vector<pollfd>& /*descriptors*/) const override {}
   void end(Clock::duration /*grace*/) override {}
-  std::optional<Ending> ended() override { return Ending{.how = {Cause::crash, "gone"}}; }
+  std::optional<Ending> ended() override {
+    if (script_.they_stay) return Ending{.how = {Cause::timeout, "stays"}, .is_gone = false};
+    return Ending{.how = {Cause::crash, "gone"}};
+  }
 
  private:
   Script& script_;
@@ -200,6 +215,39 @@ TEST_CASE("without a slot that works all jobs are errors that say why") {
   Script script{plan};
   const auto results = run(script, {place(script, "cuda:0", true), place(script, "cuda:1", true)});
   REQUIRE(results.size() == 3);
+  for (const auto& result : results) {
+    CHECK(result.cause == Cause::worker);
+    CHECK(result.reason == "worker processes end before the first case: gone");
+  }
+}
+
+TEST_CASE("a worker that cannot be killed costs its job and its slot, whose GPU it may still use") {
+  const Plan plan = plan_of({5, 900, 6});
+  Script script{plan};
+  Script of_first{plan};
+  of_first.they_stay = true;
+  std::string said;
+  SupervisorOptions how;
+  how.slot.timeout_seconds = 0.05;
+  how.slot.warn = [&said](const std::string& message) { said += message; };
+  const auto results = run(script, {place(of_first, "cuda:0"), place(script, "cuda:1")}, how);
+  REQUIRE(results.size() == 3);
+  for (const auto& result : results) {
+    const bool is_first = result.the_case.problem.size("seqlen") == 900;
+    CHECK(result.status == (is_first ? Status::error : Status::pass));
+    CHECK(result.reason == (is_first ? "timed out after 0.05 s" : ""));
+  }
+  CHECK(of_first.given.size() == 1);
+  CHECK(said.empty());  // it had nothing left to give back
+}
+
+TEST_CASE("workers that leave before they finish anything have a device that does not work") {
+  const Plan plan = plan_of({5, 6});
+  Script script{plan};
+  script.they_leave = true;
+  const auto results = run(script, {place(script, "cuda:0"), place(script, "cuda:1")});
+  CHECK(script.given.size() == 2 * 2);  // each slot tried twice
+  REQUIRE(results.size() == 2);
   for (const auto& result : results) {
     CHECK(result.cause == Cause::worker);
     CHECK(result.reason == "worker processes end before the first case: gone");

@@ -12,7 +12,9 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "catch.h"
 #include "inputs/inputs.h"
@@ -70,7 +72,7 @@ void judge_run(const CaseOnDevice& on, const Implementation& implementation,
   judge.verify({});
   if (judge.is_fine() && timing) {
     judge.start_timing(*timing);
-    while (!judge.timer().is_done() && judge.is_fine()) judge.timer().burst(false);
+    while (!judge.timer().is_done() && judge.is_fine()) judge.timer().burst(judge.time_copies_if_free());
     if (judge.is_fine()) judge.finish_timing();
   }
   judge.finish();
@@ -99,6 +101,55 @@ class StreamsDevice : public CpuInDisguise {
  private:
   std::array<char, 2> streams_ = {};
   bool second_ = false;
+};
+
+/// Notes what is timed.
+class NotingDevice : public CpuInDisguise {
+ public:
+  NotingDevice(std::vector<std::string>& events, bool has_pinned)
+      : events_(events), has_pinned_(has_pinned) {}
+
+  void enqueue_copy_out(void* host, const void* device, std::size_t bytes) override {
+    events_.emplace_back("copies");
+    CpuInDisguise::enqueue_copy_out(host, device, bytes);
+  }
+  void* pinned_memory(std::size_t bytes) override {
+    pinned_.resize(bytes);
+    return has_pinned_ ? pinned_.data() : nullptr;
+  }
+  LaunchTime time_launch(const Launch& launch, double idle_ms) override {
+    events_.emplace_back("launches");
+    return CpuInDisguise::time_launch(launch, idle_ms);
+  }
+
+ private:
+  std::vector<std::string>& events_;
+  bool has_pinned_;
+  std::vector<std::byte> pinned_;
+};
+
+/// Notes who asks for a host's memory.
+class NotingHost : public HostShare {
+ public:
+  /// Its memory is taken for the first so many that try.
+  NotingHost(std::vector<std::string>& events, int free_at) : events_(events), free_at_(free_at) {}
+
+  std::shared_ptr<void> alone() override { return nullptr; }
+  std::shared_ptr<void> memory_alone() override {
+    events_.emplace_back("waits");
+    return nullptr;
+  }
+  std::shared_ptr<void> try_memory_alone() override {
+    const bool is_free = tries_++ >= free_at_;
+    events_.emplace_back(is_free ? "free" : "taken");
+    return is_free ? std::make_shared<int>(0) : nullptr;
+  }
+  std::shared_ptr<void> off_memory() override { return nullptr; }
+  std::shared_ptr<void> all_cores() override { return nullptr; }
+
+ private:
+  std::vector<std::string>& events_;
+  int free_at_, tries_ = 0;
 };
 
 }  // namespace
@@ -299,6 +350,33 @@ TEST_CASE("where nothing can be exchanged, launches that are timed find inputs o
   }));
   CHECK(remembered.status == Status::fail);
   CHECK(remembered.reason.starts_with("in timed launch "));
+}
+
+TEST_CASE("copies are timed as soon as the host's memory is free, and after the launches at last") {
+  const auto order = [](bool has_pinned, int free_at) {
+    std::vector<std::string> events;
+    NotingDevice device(events, has_pinned);
+    NotingHost host(events, free_at);
+    const Case the_case = make_case(problem());
+    const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
+    const DeviceInputs on_device(device, inputs);
+    TransferTimer transfers(device, {}, 0, never_stop);
+    CaseResult result{.the_case = the_case, .impl = "honest", .device = "cpu"};
+    const CaseOnDevice on{
+        .device = device, .inputs = on_device, .reference = nullptr, .transfers = &transfers, .host = &host};
+    judge_run(on, honest(), TimingPolicy{.min_runs = 1000, .max_runs = 1000, .max_seconds = 100}, result);
+    CHECK(result.status == Status::unverified);
+    CHECK(result.transfers.has_value() == has_pinned);
+    CHECK_FALSE(result.timing.empty());
+    events.erase(std::unique(events.begin(), events.end()), events.end());
+    return events;
+  };
+  using Order = std::vector<std::string>;
+  CHECK(order(true, 0) == Order{"free", "copies", "launches"});
+  CHECK(order(true, 2) == Order{"taken", "launches", "taken", "launches", "free", "copies", "launches"});
+  const Order never_free = order(true, 1000);
+  CHECK(Order(never_free.end() - 4, never_free.end()) == Order{"taken", "launches", "waits", "copies"});
+  CHECK(order(false, 0) == Order{"launches"});  // nobody waits for what is not copied
 }
 
 TEST_CASE("outputs that are written after a launch has returned are invalid, and threads that never rest") {
