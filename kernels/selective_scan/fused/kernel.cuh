@@ -154,30 +154,30 @@ constexpr bool kHasSegments = pass == Pass::segments || pass == Pass::outputs_an
 /// Where a consumer leaves its states in x.
 template <class Map>
 struct StatesInX {
-  float* to;  ///< those of the tile's first step
-  int steps;  ///< from there to the segment's end; none where the thread has no states
+  float* to = nullptr;     ///< those of the tile's first step
+  std::int64_t pitch = 0;  ///< floats from one state of x to the next
+  std::int64_t steps = 0;  ///< from there to the segment's end; none where the thread has no states
 
-  /// Floats from one state of x to the next. Computed each time: registers are scarce.
-  __device__ static std::int64_t pitch(const ScanArgs& args) { return args.dim * args.dstate; }
   __device__ void begin(const ScanArgs& args, const ChannelSlice& slice, int thread) {
+    pitch = args.dim * args.dstate;
     const int channel = Map::channel_of(thread);
     const int state = Map::lane_of(thread) * Map::kStates;
     const std::int64_t of_batch = ceil_div(args.seqlen, kStepsOfX);
-    to = args.x + (slice.b * of_batch + slice.begin / kStepsOfX) * pitch(args) +
+    to = args.x + (slice.b * of_batch + slice.begin / kStepsOfX) * pitch +
          (slice.first + channel) * args.dstate + state;
-    steps = channel < slice.count && state < args.dstate ? static_cast<int>(slice.steps) : 0;
+    if (channel < slice.count && state < args.dstate) steps = slice.steps;
   }
   /// h before step t of the tile, where x has it.
-  __device__ void store(const ScanArgs& args, int t, const float (&h)[Map::kStates]) const {
+  __device__ void store(int t, const float (&h)[Map::kStates]) const {
     if (t % kStepsOfX != 0 || t >= steps) return;
-    float* const at = to + t / kStepsOfX * pitch(args);
+    float* const at = to + t / kStepsOfX * pitch;
     if constexpr (Map::kStates == 2)
       store_half_vector(at, h[0], h[1]);
     else
       store_vectors(at, h);
   }
-  __device__ void move(const ScanArgs& args) {
-    to += Map::kSteps / kStepsOfX * pitch(args);
+  __device__ void move() {
+    to += Map::kSteps / kStepsOfX * pitch;
     steps -= Map::kSteps;
   }
 };
@@ -234,7 +234,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       // Partial sums lie where {Δ, Δ·u} of these and of the next 4 steps have been.
       __syncwarp();
       if (t > 0) store_partials<Map>(tile, lane, channel, t - 4, y);
-      if constexpr (pass == Pass::outputs_and_x) x.store(args, t, h);
+      if constexpr (pass == Pass::outputs_and_x) x.store(t, h);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if constexpr (kLoadsLate<family>)
@@ -249,7 +249,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       }
     }
     store_partials<Map>(tile, lane, channel, Map::kSteps - 4, y);
-    if constexpr (pass == Pass::outputs_and_x) x.move(args);
+    if constexpr (pass == Pass::outputs_and_x) x.move();
     slot ^= 1;
   }
   block_barrier();
