@@ -6,8 +6,8 @@
 //   the last step has dlast_state, or 0, in place of the latter
 //   w    gets conj(c_t)·g_t + conj(c'_{t+1})·g_{t+1}
 //   Ā_t, c_t, c'_t get g_t·conj(h_{t-1}), g_t·conj(w_t), g_t·conj(w_{t-1}), and pass them on to Δ_t and A
-// Forward states come from checkpoints at the start of every tile of time steps, or from x at every few steps;
-// tiles are done last to first.
+// Forward states come from checkpoints at the start of every tile of time steps, or from x at every few
+// steps; tiles are done last to first.
 //
 // Bounds: every quantity is a Rounded number (reference/common/rounded.h), so that the errors of the forward
 // recurrence, of the coefficients and of the adjoint recurrence add up as in an implementation, and every

@@ -255,8 +255,8 @@ class Scan {
         });
   }
 
-  /// The states on the way through a tile, from those before it: a scan of their own, which leaves the others'
-  /// bounds as they are without x.
+  /// The states on the way through a tile, from those before it: a scan of their own, which leaves the
+  /// others' bounds as they are without x.
   void store_x(const Block& place, std::int64_t start, const ScanTile& tile, std::vector<ScanState<S>> states,
                const std::vector<S>& A, const Projection& B, const std::vector<S>& b_values) {
     const auto part = std::make_unique<ScanTile>();

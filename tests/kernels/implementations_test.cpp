@@ -198,8 +198,8 @@ std::vector<Axes> in_turn_problems() {
   return all;
 }
 
-/// x, the states on the way: of whole tiles and of parts, of a block's channels and of some; time uncut and cut,
-/// segments in turn and side by side; the options, dtypes and layouts in turn.
+/// x, the states on the way: of whole tiles and of parts, of a block's channels and of some; time uncut and
+/// cut, segments in turn and side by side; the options, dtypes and layouts in turn.
 std::vector<Axes> x_problems() {
   struct Sizes {
     std::int64_t batch, dim, seqlen, dstate;

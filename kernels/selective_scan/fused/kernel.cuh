@@ -38,8 +38,8 @@
 // of the last round finish it. Complex states are pairs of floats of the shape 4 × 8, two states a thread.
 //
 // Where channels are few time is cut into segments (segments.h), which are blocks of their own: one kernel
-// makes the states between them, without C, y and out, another the outputs from these states. Where x is to be
-// left, a kernel for time that is cut or not stores h before every eighth step.
+// makes the states between them, without C, y and out, another the outputs from these states. Where x is to
+// be left, a kernel for time that is cut or not stores h before every eighth step.
 //
 // All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as producers
 // need less time for a tile than it does, and the GPU has twice the warps to choose from.

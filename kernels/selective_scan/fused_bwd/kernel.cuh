@@ -19,8 +19,8 @@
 // block of gradient_kernel goes through all segments in turn, ◄───◄───◄──┤, with the carry in registers, and
 // segment_kernel leaves the carries out (plan.in_turn). If the workspace would grow too large, states are
 // kept for a span of several segments only: segment_kernel goes over each span once more. Where x is given
-// (plan.given_states) it has the states of every 8 steps, and the first two kernels make carries alone, or nothing
-// in turn.
+// (plan.given_states) it has the states of every 8 steps, and the first two kernels make carries alone, or
+// nothing in turn.
 //
 //   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
 //            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM

@@ -27,9 +27,9 @@ struct ChainEnds {
 };
 
 /// blockIdx.y + first_chain is 0: `states` from those at the ends of segments to those at their starts; 1:
-/// `carries`, the other way. Chains over segments, or, where these are many, over `runs` runs of segments at a
-/// time: each run from zero, then the runs, then each run from its true value. With `ends` alone only what they
-/// end with.
+/// `carries`, the other way. Chains over segments, or, where these are many, over `runs` runs of segments at
+/// a time: each run from zero, then the runs, then each run from its true value. With `ends` alone only what
+/// they end with.
 ///
 ///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
 ///            every run

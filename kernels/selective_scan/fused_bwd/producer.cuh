@@ -180,8 +180,8 @@ class Producer {
     }
   }
 
-  /// Starts to copy the states at the halves of tile i, from x, where they lie in order. Zeros where there are
-  /// none: sums over channels have terms of these too.
+  /// Starts to copy the states at the halves of tile i, from x, where they lie in order. Zeros where there
+  /// are none: sums over channels have terms of these too.
   __device__ __forceinline__ void load_given_states(int i, GradientTile& tile) {
     const int thread = producer_thread();
     const LaneMap lane{thread % 32};
