@@ -79,6 +79,8 @@ def selective_scan(case, x):
     u, delta, A = x["u"], x["delta"], x["A"]
     if A.dim() == 3:
         raise Unsupported("takes diagonal A only")
+    if "x" in x or case.get("x"):
+        raise Unsupported("neither leaves nor takes states on the way")
     if "cu_seqlens" in x:
         return packed_scan(case, x)
     batch, dim, seqlen = u.shape

@@ -66,6 +66,9 @@ class Case:
         value = self.attributes[name]
         return value.decode() if isinstance(value, bytes) else value
 
+    def get(self, name, default=None):
+        return self[name] if name in self.attributes else default
+
 
 @dataclasses.dataclass
 class Outcome:

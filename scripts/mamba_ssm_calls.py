@@ -22,6 +22,8 @@ def selective_scan_why_not(axes, shapes, is_complex):
         return "selective_scan_cuda has one sequence a batch"
     if "dlast_state" in shapes:
         return "selective_scan_cuda ignores dlast_state"
+    if "x" in shapes or axes.get("x"):
+        return "selective_scan_cuda keeps states of every 2048 steps, not of 8"
     if len(shapes["A"]) == 3:
         return "mamba_ssm has no dense A"
     if is_complex and axes["dtype"] != "f32" and any(len(shapes[name]) == 4 for name in ("B", "C")):

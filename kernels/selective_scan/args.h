@@ -34,6 +34,7 @@ struct ScanArgs {
   const float* initial_state;  ///< (B, D, N) or null
   void* out;                   ///< (B, D, L) io dtype
   float* last_state;           ///< (B, D, N)
+  float* x;                    ///< (B, ⌈L/8⌉, D, N) or null: left by the scan, given to its gradients
 
   SequenceStrides sequence;
   ProjectionStrides b_strides, c_strides;

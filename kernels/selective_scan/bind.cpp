@@ -2,6 +2,7 @@
 
 #include "kernels/common/tensor_data.h"
 #include "model/method.h"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench {
 namespace {
@@ -37,6 +38,7 @@ ScanArgs resolve_inputs(const SelectiveScan& scan, const TensorSet& tensors) {
           .initial_state = data_of<const float>(tensors, "initial_state"),
           .out = nullptr,
           .last_state = nullptr,
+          .x = data_of<float>(tensors, "x"),
           .sequence = {u.strides[0], u.strides[1], u.strides[2]},
           .b_strides = projection_strides(b, scan.variable_b),
           .c_strides = projection_strides(c, scan.variable_c)};
@@ -78,6 +80,21 @@ std::optional<std::string> not_real_zoh(const Problem& problem) {
   if (auto reason = not_diagonal(problem)) return reason;
   if (problem.choice("A") == "complex") return "has real A only";
   if (method_named(problem.choice("method")).id != MethodId::zoh) return "has method zoh only";
+  return has_no_x(problem);
+}
+
+std::optional<std::string> has_no_x(const Problem& problem) {
+  if (has_x(problem)) return "has no x";
+  return {};
+}
+
+std::optional<std::string> not_in_vectors_of_x(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  const std::int64_t along = problem.choice("layout") == "bdl" ? scan.seqlen : scan.channels_per_group();
+  if (scan.complex || scan.method != MethodId::zoh || !scan.variable_b || !scan.variable_c ||
+      (scan.dstate != 8 && scan.dstate != 16) || along % 8 != 0)
+    return "has x for real A, zoh, variable B and C, 8 or 16 states, and seqlen (bld: channels of a group) a "
+           "multiple of 8";
   return {};
 }
 

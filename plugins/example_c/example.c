@@ -24,6 +24,7 @@ const char* ssmbench_plugin_unsupported(int32_t index, const ssmbench_problem* p
   if (!ssmbench_is(problem, "method", "zoh")) return "has method zoh only";
   if (!ssmbench_is(problem, "A", "real")) return "has real A only";
   if (ssmbench_find(problem, "cu_seqlens") != NULL) return "has one sequence a batch";
+  if (ssmbench_find(problem, "x") != NULL) return "leaves no states on the way";
   if (!ssmbench_is(problem, "B", "variable") || !ssmbench_is(problem, "C", "variable"))
     return "has variable B and C only";
   return NULL;

@@ -74,6 +74,7 @@ SSMBENCH_EXPORT const char* ssmbench_plugin_unsupported(int32_t, const ssmbench_
   if (!ssmbench_is(problem, "method", "zoh")) return "has method zoh only";
   if (!ssmbench_is(problem, "A", "real")) return "has real A only";
   if (ssmbench_find(problem, "cu_seqlens") != nullptr) return "has one sequence a batch";
+  if (ssmbench_find(problem, "x") != nullptr) return "leaves no states on the way";
   if (!ssmbench_is(problem, "B", "variable") || !ssmbench_is(problem, "C", "variable"))
     return "has variable B and C only";
   return nullptr;

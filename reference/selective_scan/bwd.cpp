@@ -6,8 +6,8 @@
 //   the last step has dlast_state, or 0, in place of the latter
 //   w    gets conj(c_t)·g_t + conj(c'_{t+1})·g_{t+1}
 //   Ā_t, c_t, c'_t get g_t·conj(h_{t-1}), g_t·conj(w_t), g_t·conj(w_{t-1}), and pass them on to Δ_t and A
-// Forward states come from checkpoints at the start of every tile of time steps; tiles are done last to
-// first.
+// Forward states come from checkpoints at the start of every tile of time steps, or from x at every few
+// steps; tiles are done last to first.
 //
 // Bounds: every quantity is a Rounded number (reference/common/rounded.h), so that the errors of the forward
 // recurrence, of the coefficients and of the adjoint recurrence add up as in an implementation, and every
@@ -23,6 +23,7 @@
 #include "base/errors.h"
 #include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "ops/selective_scan/x.h"
 #include "reference/common/rounded.h"
 #include "reference/common/zeros.h"
 #include "reference/reference.h"
@@ -48,9 +49,10 @@ class Backward {
  public:
   Backward(const Problem& problem, const TensorSet& inputs, const IndexRange& channels,
            ReferenceOutputs& outputs, OverChannels<T>& over_channels, const std::atomic<bool>& stop)
-      : plan_(SelectiveScan(problem)),
+      : plan_(SelectiveScan(problem), has_x(problem)),
         shape_(plan_.shape),
         inputs_(inputs),
+        x_(inputs.find("x")),
         range_(channels),
         slabs_{plan_.slab_of(channels.begin), plan_.slab_of(channels.end - 1) + 1},
         outputs_(outputs),
@@ -174,7 +176,7 @@ class Backward {
         adjoint.carry = given_states("dlast_state", task, first, n);
         adjoint.long_memory.start_from(adjoint.carry);
       }
-    for (std::int64_t index = 0; index + 1 < plan_.tiles && !stop_; ++index) {
+    for (std::int64_t index = 0; index + 1 < plan_.tiles && x_ == nullptr && !stop_; ++index) {
       for (std::int64_t first = task.first; first < task.last; first += kLanes) {
         tile.load(task, first, index, false);
         for (std::int64_t n = 0; n < shape_.dstate; ++n) {
@@ -199,6 +201,16 @@ class Backward {
     return lanes;
   }
 
+  /// State n before a step that x has, of the block of channels from `first` on.
+  RoundedLanes<T> state_of_x(const Task& task, std::int64_t first, std::int64_t n, std::int64_t step) const {
+    const std::int64_t of_batch = BackwardPlan::ceil_div(shape_.seqlen, kStepsOfX);
+    const std::int64_t row = (task.batch * of_batch + step / kStepsOfX) * shape_.dim;
+    RoundedLanes<T> lanes;
+    for (std::int64_t c = first; c < std::min(first + kLanes, task.last); ++c)
+      lanes.set(c - first, exactly(load<T>(*x_, (row + c) * shape_.dstate + n)));
+    return lanes;
+  }
+
   void go_back_from(const Task& task, std::int64_t index, Tile<T>& tile) {
     auto* shares = shares_.data() + task.index * shape_.dstate * plan_.tile;
     std::fill_n(shares, shape_.dstate * plan_.tile, ProjectionSums<T>{});
@@ -220,16 +232,25 @@ class Backward {
     scans.reserve(static_cast<std::size_t>(states));
     for (std::int64_t place = 0; place < states; ++place)
       scans.push_back(scan_back(task, first, index, first_state + place, place, tile, shares));
-    const std::int64_t stretches = BackwardPlan::ceil_div(tile.count, BackwardPlan::kStretch);
+    const std::int64_t stretches = BackwardPlan::ceil_div(tile.count, plan_.stretch);
     const auto for_stretch = [&](std::int64_t stretch, const auto& go) {
       for (auto& scan : scans) {
-        scan.first = stretch * BackwardPlan::kStretch;
-        scan.last = std::min(tile.count, scan.first + BackwardPlan::kStretch);
+        scan.first = stretch * plan_.stretch;
+        scan.last = std::min(tile.count, scan.first + plan_.stretch);
         go(scan);
       }
     };
-    for (std::int64_t i = 0; i < stretches; ++i) for_stretch(i, [](auto& scan) { go_forward(scan); });
-    for (std::int64_t i = stretches - 1; i >= 0; --i) for_stretch(i, [](auto& scan) { go_back(scan); });
+    for (std::int64_t i = 0; i < stretches && x_ == nullptr; ++i)
+      for_stretch(i, [](auto& scan) { go_forward(scan); });
+    for (std::int64_t i = stretches - 1; i >= 0; --i)
+      for_stretch(i, [&](auto& scan) {
+        if (x_ != nullptr) {
+          const std::int64_t n = first_state + (&scan - scans.data());
+          scan.states[scan.first] = state_of_x(task, first, n, index * plan_.tile + scan.first);
+          go_forward(scan);
+        }
+        go_back(scan);
+      });
     for (auto& scan : scans) {
       tile.add_memory(scan.memory);
       scan.adjoint->long_memory.end_tile(tile.count, shape_.seqlen, scan.adjoint->carry);
@@ -400,8 +421,9 @@ class Backward {
   BackwardPlan plan_;
   const SelectiveScan& shape_;
   const TensorSet& inputs_;
-  IndexRange range_;  // of channels
-  IndexRange slabs_;  // the same as slabs of the plan, over all groups
+  const TensorView* x_;  // null where there is none
+  IndexRange range_;     // of channels
+  IndexRange slabs_;     // the same as slabs of the plan, over all groups
   IndexRange groups_{slabs_.begin / plan_.slabs, (slabs_.end - 1) / plan_.slabs + 1};
   ReferenceOutputs& outputs_;
   OverChannels<T>& over_channels_;
@@ -472,7 +494,7 @@ std::unique_ptr<ReferenceByChannels> start_backward(const Problem& problem, cons
 
 /// ChannelReference::cuts: the plan's slabs.
 std::vector<std::int64_t> backward_cuts(const Problem& problem) {
-  const BackwardPlan plan{SelectiveScan(problem)};
+  const BackwardPlan plan(SelectiveScan(problem), has_x(problem));
   std::vector<std::int64_t> all;
   for (std::int64_t slab = 0; slab < plan.shape.groups * plan.slabs; ++slab)
     all.push_back(plan.task(0, slab, 0).first);
@@ -482,7 +504,7 @@ std::vector<std::int64_t> backward_cuts(const Problem& problem) {
 
 /// Checkpoints, sums and each thread's tile beside the outputs.
 std::size_t bytes_of_backward(const Problem& problem, std::int64_t channels) {
-  const BackwardPlan plan{SelectiveScan(problem)};
+  const BackwardPlan plan(SelectiveScan(problem), has_x(problem));
   const int threads = omp_get_max_threads();
   const std::size_t working = plan.shape.complex
                                   ? Backward<std::complex<double>>::working_bytes(plan, channels, threads)

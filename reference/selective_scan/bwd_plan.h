@@ -6,6 +6,7 @@
 
 #include "model/method.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench::scan_bwd {
 
@@ -24,16 +25,19 @@ struct BackwardPlan {
   std::int64_t wave;            ///< batches done together
   std::int64_t states_at_once;  ///< states that go through a tile together, a stretch of it at a time
   bool two_samples;             ///< of the method
+  std::int64_t stretch;         ///< steps of a tile that are done together
 
-  explicit BackwardPlan(const SelectiveScan& scan)
+  /// With x, stretches begin where it has states, and no tile begins between two of these.
+  BackwardPlan(const SelectiveScan& scan, bool x)
       : shape(scan),
-        tile(tile_steps(scan.seqlen)),
+        tile(x ? tile_steps(scan.seqlen) / kStepsOfX * kStepsOfX : tile_steps(scan.seqlen)),
         tiles(ceil_div(scan.seqlen, tile)),
         slab(std::max(kSlabChannels, ceil_div(scan.channels_per_group(), kMostSlabs))),
         slabs(ceil_div(scan.channels_per_group(), slab)),
         wave(std::clamp<std::int64_t>(kTasks / (slabs * scan.groups), 1, scan.batch)),
         states_at_once(is_zoh() ? std::min(kStatesAtOnce, scan.dstate) : 1),
-        two_samples(methods()[static_cast<std::size_t>(scan.method)].two_samples()) {}
+        two_samples(methods()[static_cast<std::size_t>(scan.method)].two_samples()),
+        stretch(x ? kStepsOfX : kUsualStretch) {}
 
   bool is_zoh() const { return shape.method == MethodId::zoh; }
   /// Slab `of_all` of all groups' in a batch.
@@ -55,13 +59,13 @@ struct BackwardPlan {
   }
   std::int64_t steps_in(std::int64_t of_tile) const { return std::min(tile, shape.seqlen - of_tile * tile); }
 
-  /// Steps of a stretch: what a step has for its states is 1.6 KB, so that a stretch stays in a first-level
-  /// cache while all of kStatesAtOnce, which have their own 0.5 KB a step in the second, go through it.
-  static constexpr std::int64_t kStretch = 16;
-
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
  private:
+  /// Steps of a stretch: what a step has for its states is 1.6 KB, so that a stretch stays in a first-level
+  /// cache while all of kStatesAtOnce, which have their own 0.5 KB a step in the second, go through it.
+  static constexpr std::int64_t kUsualStretch = 16;
+
   /// The slabs' shares of dB and dC are added up as their channels come, each slab's into its own; so at most
   /// so many slabs per group.
   static constexpr std::int64_t kSlabChannels = 16;

@@ -7,6 +7,7 @@
 #include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "ops/selective_scan/x.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"
 #include "reference/common/with_loader.h"
@@ -53,14 +54,16 @@ std::vector<std::int64_t> forward_cuts(const Problem& problem) {
 template <class S>
 class Scan {
  public:
+  /// `x`: null where there is none.
   Scan(const Problem& problem, const TensorSet& inputs, const IndexRange& channels, ReferenceOutput& out,
-       ReferenceOutput& last_state)
+       ReferenceOutput& last_state, ReferenceOutput* x)
       : shape_(problem),
         sequences_(scan_sequences(problem, inputs)),
         inputs_(inputs),
         channels_(channels),
         out_(out),
-        last_state_(last_state) {
+        last_state_(last_state),
+        x_(x) {
     for (const std::int64_t cut : forward_cuts(problem))
       if (cut >= channels.begin && cut < channels.end) firsts_.push_back(cut);
   }
@@ -94,6 +97,7 @@ class Scan {
       load_steps(place, start, *tile, *numbers);
       B.load(place, start, tile->steps, b_values);
       C.load(place, start, tile->steps, c_values);
+      if (x_ != nullptr) store_x(place, start, *tile, states, A, B, b_values);
       for (std::int64_t n = 0; n < shape_.dstate; ++n)
         scan_tile(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
                   C.of_state(c_values, n));
@@ -251,6 +255,29 @@ class Scan {
         });
   }
 
+  /// The states on the way through a tile, from those before it: a scan of their own, which leaves the
+  /// others' bounds as they are without x.
+  void store_x(const Block& place, std::int64_t start, const ScanTile& tile, std::vector<ScanState<S>> states,
+               const std::vector<S>& A, const Projection& B, const std::vector<S>& b_values) {
+    const auto part = std::make_unique<ScanTile>();
+    for (std::int64_t first = 0; first < tile.steps; first += kStepsOfX) {
+      part->steps = std::min(kStepsOfX, tile.steps - first);
+      for (auto numbers : {&ScanTile::u, &ScanTile::delta, &ScanTile::delta_error, &ScanTile::delta_u})
+        std::copy_n(tile.*numbers + first * kBlockChannels, part->steps * kBlockChannels, (*part).*numbers);
+      const std::int64_t row =
+          (place.index * ((shape_.seqlen + kStepsOfX - 1) / kStepsOfX) + (start + first) / kStepsOfX) *
+          channels_.count();
+      for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+        for (std::int64_t c = 0; c < place.channels; ++c)
+          store(*x_, (row + place.first_channel + c - channels_.begin) * shape_.dstate + n, states[n].h[c],
+                states[n].bound(c));
+        Coefficients<S> b = B.of_state(b_values, n);
+        b.data += first * b.time;
+        scan_tile(*part, states[n], A.data() + n * kBlockChannels, b, b);
+      }
+    }
+  }
+
   void store_states(const Block& place, const std::vector<ScanState<S>>& states) {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
@@ -268,12 +295,14 @@ class Scan {
   std::vector<std::int64_t> firsts_;  // of the blocks
   ReferenceOutput& out_;
   ReferenceOutput& last_state_;
+  ReferenceOutput* x_;  // null where there is none
 };
 
 template <class S>
 void scan_all(const Problem& problem, const TensorSet& inputs, const IndexRange& channels,
-              ReferenceOutput& out, ReferenceOutput& last_state, const std::atomic<bool>& stop) {
-  Scan<S> scan(problem, inputs, channels, out, last_state);
+              ReferenceOutput& out, ReferenceOutput& last_state, ReferenceOutput* x,
+              const std::atomic<bool>& stop) {
+  Scan<S> scan(problem, inputs, channels, out, last_state, x);
   const std::int64_t blocks = scan.blocks();
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t block = 0; block < blocks; ++block)
@@ -298,11 +327,16 @@ class ForwardByChannels : public ReferenceByChannels {
     ReferenceOutputs outputs;
     auto& out = outputs["out"] = empty_output({shape.batch, channels.count(), shape.seqlen});
     auto& last_state = outputs["last_state"] = empty_output(state_shape);
+    ReferenceOutput* x = nullptr;
+    if (has_x(problem_)) {
+      state_shape.insert(state_shape.begin() + 1, (shape.seqlen + kStepsOfX - 1) / kStepsOfX);
+      x = &(outputs["x"] = empty_output(state_shape));
+    }
     // For out alone: the states of a channel share the errors of few Δ, which would pass for one of the
     // decays.
     if (has_response(shape)) out.decay_response.resize(out.expected.size());
     const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
-    scan(problem_, inputs_, channels, out, last_state, stop);
+    scan(problem_, inputs_, channels, out, last_state, x, stop);
     return outputs;
   }
 

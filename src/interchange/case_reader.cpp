@@ -143,7 +143,12 @@ Problem CaseReader::read_problem() const {
   Axes axes;
   for (const auto& name : op.file.attributes) axes[name] = read_axis(*op.find_axis(name));
   op.file.infer(stored_inputs(), axes);
-  for (const auto& name : op.file.repeated_attributes) check_repeated(name, axes.at(name));
+  for (const auto& name : op.file.repeated_attributes) {
+    if (const auto held = axes.find(name); held != axes.end())
+      check_repeated(name, held->second);
+    else if (h5::read_integer(group_, name))  // a flag that no dataset shows; off where it is left out
+      axes[name] = read_axis(*op.find_axis(name));
+  }
   return {op, axes};
 }
 

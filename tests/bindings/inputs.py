@@ -45,8 +45,10 @@ class Comparing(unittest.TestCase):
         self.assertLessEqual(error, limit, name)
 
 
-def scan_arguments(draw, dtype=float32, groups=1, constant=False, options=True, is_complex=False, dim=6, seqlen=19):
-    batch, dstate = 2, 5
+def scan_arguments(
+    draw, dtype=float32, groups=1, constant=False, options=True, is_complex=False, dim=6, seqlen=19, dstate=5
+):
+    batch = 2
 
     def projection():
         if constant:

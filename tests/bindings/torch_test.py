@@ -93,6 +93,35 @@ class SelectiveScan(KernelTest):
             arguments[name] = arguments[name].transpose(1, 2).contiguous().transpose(1, 2)
         self.run_case(arguments)
 
+    def test_states_kept_for_gradients(self):
+        for dtype, is_transposed in itertools.product(TOLERANCE, (False, True)):
+            arguments = scan_arguments(Draw(), dtype, seqlen=40, dim=16, dstate=16)
+            if is_transposed:
+                for name in ("u", "delta", "z"):
+                    arguments[name] = arguments[name].transpose(1, 2).contiguous().transpose(1, 2)
+            arguments = {name: tensor.detach().requires_grad_() for name, tensor in arguments.items()}
+            wide = {name: exact(tensor) for name, tensor in arguments.items()}
+            with self.subTest(dtype=dtype, is_transposed=is_transposed):
+                out, last_state = kernels.selective_scan(
+                    **arguments, delta_softplus=True, return_last_state=True, keep_states=True
+                )
+                right, right_state = references.selective_scan(**wide, delta_softplus=True)
+                self.assert_close("out", out, right, dtype)
+                self.assert_close("last_state", last_state, right_state, dtype)
+                cotangent = Draw(1).normal(*out.shape, dtype=dtype)
+                gradients = torch.autograd.grad(out, list(arguments.values()), cotangent)
+                expected = torch.autograd.grad(right, list(wide.values()), exact(cotangent))
+                for name, gradient, expected_gradient in zip(arguments, gradients, expected):
+                    self.assert_close(f"gradient of {name}", gradient, expected_gradient, dtype)
+
+    def test_states_are_kept_only_if_asked_for(self):
+        arguments = scan_arguments(Draw(), seqlen=40, dim=16, dstate=16)
+        arguments["u"].requires_grad_()
+        for keep_states in (False, True):
+            with mock.patch.object(_scan, "scan_backward_with_x", wraps=_scan.scan_backward_with_x) as backward:
+                kernels.selective_scan(**arguments, keep_states=keep_states).sum().backward()
+            self.assertEqual(backward.call_count, keep_states)
+
     def test_strided(self):
         arguments = scan_arguments(Draw(), seqlen=38)
         for name in ("u", "delta", "z", "B", "C"):

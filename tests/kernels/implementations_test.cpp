@@ -198,6 +198,42 @@ std::vector<Axes> in_turn_problems() {
   return all;
 }
 
+/// x, the states on the way: of whole tiles and of parts, of a block's channels and of some; time uncut and
+/// cut, segments in turn and side by side; the options, dtypes and layouts in turn.
+std::vector<Axes> x_problems() {
+  struct Sizes {
+    std::int64_t batch, dim, seqlen, dstate;
+  };
+  std::vector<Axes> all;
+  const char* dtypes[] = {"f32", "f16", "bf16"};
+  std::size_t turn = 0;
+  for (const Sizes& sizes : {Sizes{1, 16, 8, 16}, Sizes{2, 24, 40, 8}, Sizes{1, 64, 1000, 16},
+                             Sizes{2, 136, 72, 16}, Sizes{120, 16, 88, 16}, Sizes{3, 176, 64, 8}})
+    for (const char* layout : {"bdl", "bld"}) {
+      const bool options = turn % 2 == 0;
+      all.push_back({{"x", true},
+                     {"batch", size(sizes.batch)},
+                     {"dim", size(sizes.dim)},
+                     {"seqlen", size(layout == std::string("bdl") ? sizes.seqlen : sizes.seqlen - 3)},
+                     {"dstate", size(sizes.dstate)},
+                     {"dtype", dtypes[turn % 3]},
+                     {"layout", layout},
+                     {"z", options},
+                     {"D", options},
+                     {"delta_bias", options},
+                     {"initial_state", turn % 4 < 2}});
+      ++turn;
+    }
+  return all;
+}
+
+/// The same of every method, real and complex, which implementations for all problems have.
+std::vector<Axes> x_method_problems() {
+  std::vector<Axes> all = method_problems();
+  for (auto& axes : all) axes["x"] = true;
+  return all;
+}
+
 void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution,
                const OpSpec& op = selective_scan_fwd()) {
   std::vector<Problem> all;
@@ -233,6 +269,21 @@ TEST_CASE("CPU implementations agree with the reference for dense A") {
 TEST_CASE("CPU implementations agree with the reference on adversarial inputs") {
   for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
     check_all(boundary_problems(), list_devices().front(), distribution);
+}
+
+TEST_CASE("CPU implementations agree with the reference where states on the way are left and given", "[x]") {
+  for (const auto* op : {&selective_scan_fwd(), &selective_scan_bwd()}) {
+    check_all(x_problems(), list_devices().front(), "slow_decay", *op);
+    check_all(x_method_problems(), list_devices().front(), "mamba", *op);
+  }
+}
+
+TEST_CASE("CUDA implementations agree with the reference where states on the way are left and given",
+          "[gpu][x]") {
+  for (const auto& gpu : gpus())
+    for (const auto* op : {&selective_scan_fwd(), &selective_scan_bwd()})
+      for (const char* distribution : {"mamba", "slow_decay"})
+        check_all(x_problems(), gpu, distribution, *op);
 }
 
 TEST_CASE("CUDA implementations agree with the reference at every boundary size", "[gpu]") {

@@ -105,15 +105,29 @@ scan_forward = Spec(
     SCAN_RANKS,
     scan_axes,
 )
+SCAN_GRADIENTS = tuple([("d" + name, OUTPUT, order) for name, _, order in SCAN_INPUTS])
 scan_backward = Spec(
     "selective_scan_bwd",
-    (
-        *SCAN_INPUTS,
-        ("dout", INPUT, CHANNELS_LAST),
-        *[("d" + name, OUTPUT, order) for name, _, order in SCAN_INPUTS],
-    ),
+    (*SCAN_INPUTS, ("dout", INPUT, CHANNELS_LAST), *SCAN_GRADIENTS),
     SCAN_RANKS,
     scan_axes,
+)
+
+
+# The same with the states on the way, which the one leaves and the other is given.
+def scan_axes_with_x(t, options):
+    return scan_axes(t, options) | {"x": True}
+
+
+STEPS_OF_X = 8  # from one state to the next
+scan_forward_with_x = Spec(
+    "selective_scan_fwd", (*scan_forward.tensors, ("x", OUTPUT, None)), SCAN_RANKS, scan_axes_with_x
+)
+scan_backward_with_x = Spec(
+    "selective_scan_bwd",
+    (*SCAN_INPUTS, ("dout", INPUT, CHANNELS_LAST), ("x", INPUT, None), *SCAN_GRADIENTS),
+    SCAN_RANKS,
+    scan_axes_with_x,
 )
 
 MOST_STEPS_OF_A_CHUNK = 256  # the results are the same for every chunk size

@@ -1,16 +1,19 @@
 // cpu-scalar: the plain loop that the definition describes, one (b, d) row after the other on one thread,
 // libm exponentials. It is the readable version of what every faster implementation computes.
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "kernels/common/cpu/io_elements.h"
 #include "kernels/common/discretize.h"
+#include "kernels/common/index_math.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/scalar_dense.h"
 #include "kernels/selective_scan/cpu/scans.h"
 #include "kernels/selective_scan/sequences.h"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench {
 namespace {
@@ -59,6 +62,11 @@ void scan_row(const ScanArgs& args, DType io, const MethodParameters& method, st
   }
 
   for (std::int64_t t = 0; t < args.seqlen; ++t) {
+    if (args.x != nullptr && t % kStepsOfX == 0) {
+      const std::int64_t of_batch = ceil_div(args.seqlen, kStepsOfX);
+      const std::int64_t x_row = ((b * of_batch + t / kStepsOfX) * args.dim + d) * args.dstate;
+      std::ranges::copy(state, reinterpret_cast<Value*>(args.x) + x_row);
+    }
     const std::int64_t at = row + t * args.sequence.time;
     const float u = load_element(args.u, at, io);
     float delta = load_element(args.delta, at, io);

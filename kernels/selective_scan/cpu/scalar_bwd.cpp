@@ -15,6 +15,8 @@
 //   forward   h ─────▶ h ─────▶ h ─────▶      checkpoints, for every (channel, state)
 //   back      ◀─────── ◀─────── ◀───────      last tile first: its states again, then its adjoint
 //
+// With x a tile has the steps from one of its states to the next, and nothing is kept.
+//
 // A tile is done for all channels of the group before the one before it, since they share dB and dC: those
 // sums are f32 for one tile, and rounded once.
 
@@ -26,6 +28,7 @@
 #include "kernels/common/discretize_derivative.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/bind.h"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench {
 namespace {
@@ -42,7 +45,8 @@ class Gradients {
   Gradients(const SelectiveScan& shape, const TensorSet& tensors, void* workspace)
       : s_(shape),
         method_(method_parameters(shape.method)),
-        tile_(tile_steps(shape)),
+        x_(array<const Value>(tensors, "x")),
+        tile_(x_ != nullptr ? std::min(shape.seqlen, kStepsOfX) : tile_steps(shape)),
         tiles_(ceil_div(shape.seqlen, tile_)),
         u_(tensors, "u"),
         delta_(tensors, "delta"),
@@ -71,7 +75,10 @@ class Gradients {
     for (std::int64_t b = 0; b < s_.batch; ++b) {
       for (std::int64_t g = 0; g < s_.groups; ++g) {
         const std::int64_t first = g * s_.channels_per_group();
-        for (std::int64_t d = first; d < first + s_.channels_per_group(); ++d) make_checkpoints({b, g, d});
+        for (std::int64_t d = first; d < first + s_.channels_per_group(); ++d) {
+          begin_carries({b, g, d});
+          if (x_ == nullptr) make_checkpoints({b, g, d});
+        }
         for (std::int64_t tile = tiles_ - 1; tile >= 0; --tile) {
           std::fill_n(room_.shares, s_.variable_b || s_.variable_c ? s_.dstate * tile_ : 0,
                       ProjectionSums<Value>{});
@@ -140,12 +147,17 @@ class Gradients {
     }
   }
 
-  void make_checkpoints(const Row& row) const {
+  void begin_carries(const Row& row) const {
     for (std::int64_t n = 0; n < s_.dstate; ++n) {
       const std::int64_t state = (row.b * s_.dim + row.d) * s_.dstate + n;
-      room_.checkpoints[in_group(row, n) * tiles_] = s_.has_initial_state ? initial_state_[state] : Value{};
       room_.carries[in_group(row, n)] = {dlast_state_ != nullptr ? dlast_state_[state] : Value{}, Value{}};
     }
+  }
+
+  void make_checkpoints(const Row& row) const {
+    for (std::int64_t n = 0; n < s_.dstate; ++n)
+      room_.checkpoints[in_group(row, n) * tiles_] =
+          s_.has_initial_state ? initial_state_[(row.b * s_.dim + row.d) * s_.dstate + n] : Value{};
     for (std::int64_t tile = 0; tile + 1 < tiles_; ++tile) {
       load_steps(row, tile);
       for (std::int64_t n = 0; n < s_.dstate; ++n) {
@@ -160,7 +172,8 @@ class Gradients {
   void go_back(const Row& row, std::int64_t tile) const {
     load_steps(row, tile);
     for (std::int64_t n = 0; n < s_.dstate; ++n) {
-      room_.states[0] = room_.checkpoints[in_group(row, n) * tiles_ + tile];
+      room_.states[0] = x_ != nullptr ? x_[((row.b * tiles_ + tile) * s_.dim + row.d) * s_.dstate + n]
+                                      : room_.checkpoints[in_group(row, n) * tiles_ + tile];
       go_forward(row, n, tile);
       adjoint(row, n, tile);
       if (tile == 0 && s_.has_initial_state)
@@ -244,6 +257,7 @@ class Gradients {
 
   SelectiveScan s_;
   MethodParameters method_;
+  const Value* x_;             // null where there is none
   std::int64_t tile_, tiles_;  // steps of a tile, tiles of the sequence
   Sequence u_, delta_, z_, dout_, du_, ddelta_, dz_;
   Projection<Value> B_, C_, dB_, dC_;

@@ -136,6 +136,7 @@ std::unique_ptr<LocalScan> on_host(const Problem& part, const ScanArgs& args) {
 std::optional<std::string> unsupported(const Problem& whole) {
   if (auto reason = not_diagonal(whole)) return reason;
   if (auto reason = packs_sequences(whole)) return reason;
+  if (auto reason = has_no_x(whole)) return reason;
   const MethodId method = SelectiveScan(whole).method;
   if (method == MethodId::foh_exact || method == MethodId::trapezoidal)
     return "passes states alone, and a method of two samples needs the last input beside them";

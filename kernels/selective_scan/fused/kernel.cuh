@@ -38,7 +38,8 @@
 // of the last round finish it. Complex states are pairs of floats of the shape 4 × 8, two states a thread.
 //
 // Where channels are few time is cut into segments (segments.h), which are blocks of their own: one kernel
-// makes the states between them, without C, y and out, another the outputs from these states.
+// makes the states between them, without C, y and out, another the outputs from these states. Where x is to
+// be left, a kernel for time that is cut or not stores h before every eighth step.
 //
 // All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as producers
 // need less time for a tile than it does, and the GPU has twice the warps to choose from.
@@ -52,6 +53,7 @@
 #include "kernels/selective_scan/fused/producer.cuh"
 #include "kernels/selective_scan/fused/step.cuh"
 #include "kernels/selective_scan/states.cuh"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench::fused {
 
@@ -145,6 +147,41 @@ __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args,
       });
 }
 
+/// Whether the kernel makes outputs of segments, of which there may be one.
+template <Pass pass>
+constexpr bool kHasSegments = pass == Pass::segments || pass == Pass::outputs_and_x;
+
+/// Where a consumer leaves its states in x.
+template <class Map>
+struct StatesInX {
+  float* to = nullptr;     ///< those of the tile's first step
+  std::int64_t pitch = 0;  ///< floats from one state of x to the next
+  std::int64_t steps = 0;  ///< from there to the segment's end; none where the thread has no states
+
+  __device__ void begin(const ScanArgs& args, const ChannelSlice& slice, int thread) {
+    pitch = args.dim * args.dstate;
+    const int channel = Map::channel_of(thread);
+    const int state = Map::lane_of(thread) * Map::kStates;
+    const std::int64_t of_batch = ceil_div(args.seqlen, kStepsOfX);
+    to = args.x + (slice.b * of_batch + slice.begin / kStepsOfX) * pitch +
+         (slice.first + channel) * args.dstate + state;
+    if (channel < slice.count && state < args.dstate) steps = slice.steps;
+  }
+  /// h before step t of the tile, where x has it.
+  __device__ void store(int t, const float (&h)[Map::kStates]) const {
+    if (t % kStepsOfX != 0 || t >= steps) return;
+    float* const at = to + t / kStepsOfX * pitch;
+    if constexpr (Map::kStates == 2)
+      store_half_vector(at, h[0], h[1]);
+    else
+      store_vectors(at, h);
+  }
+  __device__ void move() {
+    to += Map::kSteps / kStepsOfX * pitch;
+    steps -= Map::kSteps;
+  }
+};
+
 /// What a consumer thread does where there are outputs to be made.
 template <class Map, Family family, class Io, Pass pass, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
@@ -157,7 +194,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
   float h[kStates];
   decltype(Step::state(method, 0.0F)) A[kStates];
   const float* before = args.initial_state;
-  if constexpr (pass == Pass::segments) {
+  if constexpr (kHasSegments<pass>) {
     if (slice.segment > 0) {
       before = segments.ends + (slice.segment - 1) * segments.states;
       hopper::wait_for_prerequisites();
@@ -171,6 +208,8 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
   float input_before[kStates] = {};
   if constexpr (two_samples(family) && pass != Pass::outputs)
     load_before<Map, Io>(input_before, args, slice, round, dtype, thread);
+  [[maybe_unused]] StatesInX<Map> x;
+  if constexpr (pass == Pass::outputs_and_x) x.begin(args, slice, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -195,6 +234,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       // Partial sums lie where {Δ, Δ·u} of these and of the next 4 steps have been.
       __syncwarp();
       if (t > 0) store_partials<Map>(tile, lane, channel, t - 4, y);
+      if constexpr (pass == Pass::outputs_and_x) x.store(t, h);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if constexpr (kLoadsLate<family>)
@@ -209,11 +249,12 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       }
     }
     store_partials<Map>(tile, lane, channel, Map::kSteps - 4, y);
+    if constexpr (pass == Pass::outputs_and_x) x.move();
     slot ^= 1;
   }
   block_barrier();
 
-  if constexpr (pass == Pass::segments)
+  if constexpr (kHasSegments<pass>)
     if (slice.segment + 1 < segments.segments.count) return;
   for_states<Map>(args, slice, round, thread,
                   [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
@@ -394,6 +435,8 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
           if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
           if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
         }
+        if constexpr (can_leave_x({states, lanes, slices}) && family == Family::zoh)
+          if (pass == Pass::outputs_and_x) return of(std::integral_constant<Pass, Pass::outputs_and_x>());
         constexpr Pass kUncut = kCanBeCut && family != Family::zoh ? Pass::segments : Pass::outputs;
         return of(std::integral_constant<Pass, kUncut>());
       });

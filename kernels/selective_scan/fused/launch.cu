@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "inputs/packed_sequences.h"
 #include "kernels/common/hopper/dependent_launch.cuh"
+#include "kernels/common/hopper/device.h"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/tensor_data.h"
@@ -18,6 +19,7 @@
 #include "kernels/selective_scan/fused/launch.h"
 #include "kernels/selective_scan/fused_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench {
 
@@ -70,6 +72,10 @@ GeneralPlan plan_of(const SelectiveScan& scan, const Sequences& sequences) {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   if (auto reason = not_diagonal(problem)) return reason;
+  if (has_x(problem)) {
+    if (auto reason = not_in_vectors_of_x(problem)) return reason;
+    if (hopper::wrong_device()) return "has x on GPUs of compute capability 9.0";
+  }
   const SelectiveScan scan(problem);
   const Sequences sequences(problem);
   const GeneralPlan plan = plan_of(scan, sequences);
@@ -242,16 +248,17 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   };
   std::vector<Launch> launches;
   const bool cut = plan.segments.count > 1;
+  const Pass outputs = args.x != nullptr ? Pass::outputs_and_x : cut ? Pass::segments : Pass::outputs;
   for (std::int64_t first = 0; cut && first < args.dstate; first += kRoundStates)
     launches.push_back(launch(Pass::states, first));
   if (cut) launches.push_back(combine_launch<float>(segments, args.initial_state, true));
   for (std::int64_t first = 0; first < args.dstate; first += kRoundStates) {
     if (cut && first == 0)
       launches.push_back(hopper::dependent_launch_of(
-          prepared(Pass::segments), blocks * plan.segments.count, static_cast<unsigned>(threads), bytes, args,
+          prepared(outputs), blocks * plan.segments.count, static_cast<unsigned>(threads), bytes, args,
           blocks_per_group, method, round_from(first), maps, segments));
     else
-      launches.push_back(launch(cut ? Pass::segments : Pass::outputs, first));
+      launches.push_back(launch(outputs, first));
   }
   return launches.size() == 1 ? launches.front() : in_turn(std::move(launches));
 }
@@ -289,6 +296,7 @@ Launch bind_args(const Problem& problem, ScanArgs args, const std::int32_t* cu_s
   const SelectiveScan scan(problem);
   const Sequences sequences(problem);
   if (auto fast = bind_fast(scan, sequences, problem.dtype(), args, workspace)) return *fast;
+  if (args.x != nullptr) throw ContractError("cuda-fused leaves x of tensors that are aligned to 16 bytes");
   if (sequences.packed) {  // steps are all in one batch, states in as many as there are sequences
     args.batch = sequences.count;
     args.sequence.batch = args.b_strides.batch = args.c_strides.batch = 0;

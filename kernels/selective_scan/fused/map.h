@@ -56,6 +56,11 @@ constexpr bool can_be_cut(ThreadShape shape) {
   return shape.states == 4 && shape.slices != 2;
 }
 
+/// Whether there are kernels of a shape that leave x.
+constexpr bool can_leave_x(ThreadShape shape) {
+  return shape.states * shape.lanes == 16;
+}
+
 /// The shape of a problem, and how its time is cut.
 struct FastPlan {
   ThreadShape shape;

@@ -17,9 +17,10 @@
 namespace ssmbench::fused {
 
 /// What a kernel makes: the outputs of a scan whose time is uncut; the states at the ends of segments and the
-/// products of their decays; the outputs of segments. zoh has the first as a kernel of its own, since its loops
-/// lose 3% to what the compiler makes of the others; other methods lose less than 2%.
-enum class Pass { outputs, states, segments };
+/// products of their decays; the outputs of segments; these, cut or not, and x. zoh has the first as a kernel
+/// of its own, since its loops lose 3% to what the compiler makes of the others; other methods lose less than
+/// 2%.
+enum class Pass { outputs, states, segments, outputs_and_x };
 
 /// The channels that one consumer and one producer warpgroup of a block work on, and their segment of time.
 struct ChannelSlice {

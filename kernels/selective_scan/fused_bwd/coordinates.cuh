@@ -9,6 +9,7 @@
 #include "kernels/selective_scan/block_channels.h"
 #include "kernels/selective_scan/fused_bwd/map.h"
 #include "kernels/selective_scan/states.cuh"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench::fused_bwd {
 

@@ -20,7 +20,7 @@ static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsum
 /// A consumer thread: two channels and four states of each, through all tiles of the block's segments, last
 /// first. Its states are not members: the compiler keeps arrays in registers only where no scalar that it
 /// needs early lies beside them.
-template <class Io>
+template <class Io, bool given_states>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const KernelArgs& kernel, std::int64_t first_segment,
@@ -153,11 +153,18 @@ class Consumer {
           call(r, s, own_.block.b * args_.dim * args_.dstate + own_.state_at(r, s, args_.dstate));
   }
 
-  /// h before the half: from zero at the segment's start, plus what is left of the true state there.
+  /// h before the half: from zero at the segment's start, plus what is left of the true state there; or as it
+  /// is given, in order and not in the lane's.
   __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const GradientTile& tile,
                                           int half) const {
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r) {
+      if constexpr (given_states) {
+        const float* const states = tile.states[half][r * kConsumerThreads + thread_];
+#pragma unroll
+        for (int s = 0; s < kLaneStates; ++s) h[r][s] = states[s ^ own_.lane.order()];
+        continue;
+      }
       const float elapsed = tile.elapsed[half][own_.warp * kWarpChannels + own_.lane.channel(r)];
       float local[kLaneStates], at_start[kLaneStates];
       load_vectors(local, tile.states[half][r * kConsumerThreads + thread_]);
@@ -202,10 +209,10 @@ class Consumer {
 };
 
 /// Where there are `idle_warps`, those without channels only meet the others at barriers.
-template <class Io, bool idle_warps>
+template <class Io, bool idle_warps, bool given_states>
 __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {
-  Consumer<Io> consumer(kernel, first_segment, shared);
+  Consumer<Io, given_states> consumer(kernel, first_segment, shared);
   LaneStates A, carry = {}, dA = {};
   consumer.load_segment(A, carry);
   const int tiles = consumer.tiles();
@@ -225,8 +232,8 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
   consumer.store_segment(carry, dA);
 }
 
-/// `rounds`: states are done in several rounds.
-template <class Io, bool vectorized, bool idle_warps, bool rounds>
+/// `rounds`: states are done in several rounds. `given_states`: by x.
+template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     gradient_kernel(const KernelArgs kernel, const std::int64_t first_segment) {
 #if __CUDA_ARCH__ < 900
@@ -240,10 +247,10 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   __syncthreads();
   if (threadIdx.x < kConsumerThreads) {
     warpgroup_reg_alloc<kConsumerRegisters>();
-    consume<Io, idle_warps>(kernel, first_segment, shared);
+    consume<Io, idle_warps, given_states>(kernel, first_segment, shared);
   } else {
     warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<Io, vectorized, idle_warps, rounds>(kernel, first_segment, shared);
+    produce<Io, vectorized, idle_warps, rounds, given_states>(kernel, first_segment, shared);
   }
 #endif
 }

@@ -18,7 +18,9 @@
 // With carry_t = Ā_t·g_t, g_t = dy_t·C_t + carry_{t+1}. Where there are channels enough to fill the GPU, a
 // block of gradient_kernel goes through all segments in turn, ◄───◄───◄──┤, with the carry in registers, and
 // segment_kernel leaves the carries out (plan.in_turn). If the workspace would grow too large, states are
-// kept for a span of several segments only: segment_kernel goes over each span once more.
+// kept for a span of several segments only: segment_kernel goes over each span once more. Where x is given
+// (plan.given_states) it has the states of every 8 steps, and the first two kernels make carries alone, or
+// nothing in turn.
 //
 //   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
 //            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM
@@ -65,6 +67,9 @@ struct BackwardKernels {
 
   Segment segment, segment_with_carry;
   Gradient gradient;
+  /// Where states are given: the carries alone, and gradients. Null where there are none.
+  Segment segment_of_carry;
+  Gradient gradient_with_x;
   std::size_t segment_bytes, segment_with_carry_bytes, gradient_bytes;
 };
 
@@ -75,12 +80,19 @@ BackwardKernels backward_kernels(bool vectorized, bool idle_warps, bool rounds) 
   const auto kernels = []<bool kVectorized, bool kIdleWarps, bool kRounds>(std::bool_constant<kVectorized>,
                                                                            std::bool_constant<kIdleWarps>,
                                                                            std::bool_constant<kRounds>) {
-    return BackwardKernels{segment_kernel<Io, kVectorized, false, kIdleWarps>,
-                           segment_kernel<Io, kVectorized, true, kIdleWarps>,
-                           gradient_kernel<Io, kVectorized, kIdleWarps, kRounds>,
-                           sizeof(SegmentShared<Io, false>),
-                           sizeof(SegmentShared<Io, true>),
-                           sizeof(GradientShared<Io>)};
+    BackwardKernels all{segment_kernel<Io, kVectorized, true, false, kIdleWarps>,
+                        segment_kernel<Io, kVectorized, true, true, kIdleWarps>,
+                        gradient_kernel<Io, kVectorized, kIdleWarps, kRounds, false>,
+                        nullptr,
+                        nullptr,
+                        sizeof(SegmentShared<Io, false>),
+                        sizeof(SegmentShared<Io, true>),
+                        sizeof(GradientShared<Io>)};
+    if constexpr (kVectorized && !kRounds) {
+      all.segment_of_carry = segment_kernel<Io, true, false, true, kIdleWarps>;
+      all.gradient_with_x = gradient_kernel<Io, true, kIdleWarps, false, true>;
+    }
+    return all;
   };
   const std::true_type yes;
   const std::false_type no;

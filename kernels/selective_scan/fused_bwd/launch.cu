@@ -26,14 +26,16 @@ struct ChainEnds {
   float *states, *carries;
 };
 
-/// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
-/// other way. Chains over segments, or, where these are many, over `runs` runs of segments at a time: each
-/// run from zero, then the runs, then each run from its true value. With `ends` alone only what they end with.
+/// blockIdx.y + first_chain is 0: `states` from those at the ends of segments to those at their starts; 1:
+/// `carries`, the other way. Chains over segments, or, where these are many, over `runs` runs of segments at
+/// a time: each run from zero, then the runs, then each run from its true value. With `ends` alone only what
+/// they end with.
 ///
 ///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
 ///            every run
 __global__ void __launch_bounds__(kCombineThreads)
-    combine_kernel(const KernelArgs kernel, const int runs, const ChainEnds ends) {
+    combine_kernel(const KernelArgs kernel, const int runs, const unsigned first_chain,
+                   const ChainEnds ends) {
   __shared__ float run_decays[kCombineThreads], run_values[kCombineThreads];
   const ScanArgs& args = kernel.args.scan;
   const BackwardPlan& plan = kernel.plan;
@@ -41,7 +43,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int column = static_cast<int>(threadIdx.x) % width;
   const int run = static_cast<int>(threadIdx.x) / width;
   const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x) * width + column);
-  const bool forward = blockIdx.y == 0;
+  const bool forward = blockIdx.y + first_chain == 0;
   float* const end_of_chain = forward ? ends.states : ends.carries;
   if (ends.alone && end_of_chain == nullptr) return;
   const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
@@ -150,11 +152,12 @@ unsigned grid_of(std::int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-/// `chains`: 1 of states alone, 2 of carries too.
-void combine(const KernelArgs& kernel, unsigned chains, const ChainEnds& ends, cudaStream_t stream) {
+/// Chains [first, end): 0 is that of states, 1 that of carries.
+void combine(const KernelArgs& kernel, unsigned first, unsigned end, const ChainEnds& ends,
+             cudaStream_t stream) {
   const int runs = combine_runs(kernel.plan.segments());
-  combine_kernel<<<dim3(grid_of(kernel.plan.state_floats() / (kCombineThreads / runs)), chains),
-                   kCombineThreads, 0, stream>>>(kernel, runs, ends);
+  combine_kernel<<<dim3(grid_of(kernel.plan.state_floats() / (kCombineThreads / runs)), end - first),
+                   kCombineThreads, 0, stream>>>(kernel, runs, first, ends);
   check_cuda(cudaGetLastError());
 }
 
@@ -162,6 +165,14 @@ BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const Backwar
   return with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
     return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps(), plan.rounds() > 1);
   });
+}
+
+/// What leaves the carries.
+BackwardKernels::Segment carries_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
+  return plan.given_states ? kernels.segment_of_carry : kernels.segment_with_carry;
+}
+BackwardKernels::Gradient gradient_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
+  return plan.given_states ? kernels.gradient_with_x : kernels.gradient;
 }
 
 /// A tensor from a later element on; null where there is none.
@@ -173,6 +184,10 @@ Tensor* moved(Tensor* tensor, std::int64_t bytes) {
 }
 
 }  // namespace
+
+bool takes_x(const ScanGradientArgs& args, DType io) {
+  return in_vectors(args, io) && reinterpret_cast<std::uintptr_t>(args.scan.x) % 16 == 0;
+}
 
 bool fits(DType io) {
   const auto bytes = with_io_type(io, []<class Io>(std::type_identity<Io>) {
@@ -189,8 +204,8 @@ Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& p
   };
   const BackwardKernels kernels = kernels_of(args, io, plan);
   allow(kernels.segment, kernels.segment_bytes);
-  allow(kernels.segment_with_carry, kernels.segment_with_carry_bytes);
-  allow(kernels.gradient, kernels.gradient_bytes);
+  allow(carries_of(kernels, plan), kernels.segment_with_carry_bytes);
+  allow(gradient_of(kernels, plan), kernels.gradient_bytes);
 }
 
 KernelArgs Backward::of_round(std::int64_t round) const {
@@ -223,8 +238,8 @@ KernelArgs Backward::of_round(std::int64_t round) const {
 /// All segments of a round from zero.
 void Backward::run_segments(const BackwardKernels& kernels, const KernelArgs& kernel,
                             cudaStream_t stream) const {
-  const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
-  forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+  const auto segment = plan_.in_turn ? kernels.segment : carries_of(kernels, plan_);
+  segment<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
             plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
       kernel, 0, plan_.spans() == 1, true);
   check_cuda(cudaGetLastError());
@@ -233,7 +248,7 @@ void Backward::run_segments(const BackwardKernels& kernels, const KernelArgs& ke
 /// The true states and carries between a round's segments. What blocks go through in turn needs no carries
 /// beforehand.
 void Backward::connect_segments(const KernelArgs& kernel, cudaStream_t stream) const {
-  combine(kernel, plan_.in_turn ? 1 : 2, {}, stream);
+  combine(kernel, plan_.given_states ? 1 : 0, plan_.in_turn ? 1 : 2, {}, stream);
 }
 
 SegmentRange Backward::segments_of(std::int64_t span) const {
@@ -246,13 +261,13 @@ void Backward::run_span(const BackwardKernels& kernels, const KernelArgs& kernel
                         const AddShares& add_shares, cudaStream_t stream) const {
   const SegmentRange segments = segments_of(span);
   const std::int64_t count = segments.end - segments.begin;
-  if (plan_.spans() > 1) {
+  if (plan_.spans() > 1 && !plan_.given_states) {
     kernels.segment<<<grid_of(count * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
                       kernels.segment_bytes, stream>>>(kernel, segments.begin, true, false);
     check_cuda(cudaGetLastError());
   }
-  kernels.gradient<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()), kGradientThreads,
-                     kernels.gradient_bytes, stream>>>(kernel, segments.begin);
+  gradient_of(kernels, plan_)<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()), kGradientThreads,
+                                kernels.gradient_bytes, stream>>>(kernel, segments.begin);
   check_cuda(cudaGetLastError());
   const SegmentRange steps{span * plan_.span, std::min((span + 1) * plan_.span, plan_.seqlen)};
   const ScanGradientArgs& args = kernel.args;
@@ -274,6 +289,7 @@ void Backward::add_sums(cudaStream_t stream) const {
 void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
   const BackwardKernels kernels = kernels_of(args_, io_, plan_);
   const auto begin_round = [&](const KernelArgs& kernel) {
+    if (plan_.given_states && plan_.in_turn) return;
     run_segments(kernels, kernel, stream);
     connect_segments(kernel, stream);
   };
@@ -296,7 +312,7 @@ void Backward::launch_ends(const ProblemEnds& ends, cudaStream_t stream) const {
   KernelArgs kernel = of_round(0);
   kernel.args.scan.initial_state = ends.state;
   kernel.args.dlast_state = ends.gradient;
-  combine(kernel, 2, {.alone = true, .states = ends.leaving, .carries = ends.entering}, stream);
+  combine(kernel, 0, 2, {.alone = true, .states = ends.leaving, .carries = ends.entering}, stream);
 }
 
 void Backward::launch_gradients(cudaStream_t stream, const AddShares& add_shares) const {

@@ -19,6 +19,9 @@ using AddShares = std::function<void(std::int64_t shares, void* gradient, const 
 /// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
 bool fits(DType io);
 
+/// Whether tensors are aligned as where x is given, in a plan of one round.
+bool takes_x(const ScanGradientArgs& args, DType io);
+
 /// What enters a problem at its ends, and what leaves it there; (B, D, N) or null.
 struct ProblemEnds {
   const float *state, *gradient;  ///< before the first step, and of the state after the last; null: zeros

@@ -77,6 +77,7 @@ struct BackwardPlan {
   std::int64_t segment;           ///< steps that a block does; whole tiles
   std::int64_t span;              ///< steps whose kept states are in the workspace together; whole segments
   bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
+  bool given_states;              ///< x is given: no states are kept
 
   SSMBENCH_HD constexpr int channels() const { return kBlockChannels; }
   /// The kernels do up to kPaddedStates states at a time, one round after the other.
@@ -132,7 +133,7 @@ struct BackwardWorkspace {
 
 inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
   WorkspaceLayout layout;
-  const std::int64_t kept = plan.span_segments() * plan.kept();
+  const std::int64_t kept = plan.given_states ? 0 : plan.span_segments() * plan.kept();
   BackwardWorkspace at{};
   at.states = layout.take_floats(plan.segments() * plan.state_floats());
   at.carries = layout.take_floats(plan.runs() * plan.state_floats());
@@ -183,8 +184,9 @@ inline bool has_room(const BackwardPlan& plan, double tensor_bytes) {
 /// 24% of the bytes of all tensors, whose kept states are then computed once more. Spans have shorter
 /// segments where these would leave multiprocessors idle, and longer ones where not even one segment has
 /// room. `in_two_halves`: never in turn, so that segment_kernel leaves the carries too (ScanGradientHalves).
-inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes,
-                                  bool in_two_halves = false) {
+/// `given_states`: by x, so that no states are kept, and in turn no segment_kernel runs.
+inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes, bool in_two_halves = false,
+                                  bool given_states = false) {
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kLongestSegment = 1024;
@@ -196,6 +198,7 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   plan.groups = scan.groups;
   plan.channels_per_group = scan.channels_per_group();
   plan.blocks_per_group = ceil_div(plan.channels_per_group, kBlockChannels);
+  plan.given_states = given_states;
   plan.segment = kShortestSegment;
   plan.in_turn = !in_two_halves && (plan.segments() == 1 || fill_whole_waves(plan.blocks()));
   if (plan.in_turn) {

@@ -46,7 +46,7 @@ __device__ __forceinline__ int producer_thread() {
 }
 
 /// A producer thread, for the channels of one consumer warp.
-template <class Io, bool vectorized, bool idle_warps, bool rounds>
+template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const KernelArgs& kernel, std::int64_t first_segment,
@@ -69,10 +69,17 @@ class Producer {
     const BackwardWorkspace& at = kernel.at;
     const std::int64_t segment = own_.segment + (tiles_ - 1) / tiles_of_segment_;
     const std::int64_t kept = (segment - first_segment) * plan_.kept() + tile_of_segment_ * kHalves;
-    const std::int64_t of_block = own_.block_index * kBlockStates;
-    first_ = kernel.workspace + at.states + segment * plan_.state_floats() + of_block;
-    kept_states_ = kernel.workspace + at.kept_states + kept * plan_.state_floats() + of_block;
-    kept_sums_ = kernel.workspace + at.kept_sums + kept * plan_.rows() + own_.row_of_block;
+    if constexpr (given_states) {
+      const std::int64_t of_batch = ceil_div(args_.seqlen, kStepsOfX);
+      kept_states_ = args_.x +
+                     (own_.block.b * of_batch + last_start_ / kStepsOfX) * args_.dim * args_.dstate +
+                     own_.block.first * args_.dstate;
+    } else {
+      const std::int64_t of_block = own_.block_index * kBlockStates;
+      first_ = kernel.workspace + at.states + segment * plan_.state_floats() + of_block;
+      kept_states_ = kernel.workspace + at.kept_states + kept * plan_.state_floats() + of_block;
+      kept_sums_ = kernel.workspace + at.kept_sums + kept * plan_.rows() + own_.row_of_block;
+    }
     shares_B_ = kernel.workspace + at.shares_B +
                 (own_.block_index * plan_.span + last_start_ - first_segment * plan_.segment) * kPaddedStates;
   }
@@ -88,7 +95,10 @@ class Producer {
 
   /// States, B and C of tile i. B and C are waited for: no registers could keep them meanwhile.
   __device__ __forceinline__ void stage_states(int i, GradientTile& tile) {
-    load_states(tile);
+    if constexpr (given_states)
+      load_given_states(i, tile);
+    else
+      load_states(tile);
     if (!projects_) return;
     const ProjectionTile<Io> projection(kernel_, own_, last_start_ - i * kTileSteps, producer_thread());
     projection.finish(projection.load(valid_of(i)), tile.projections);
@@ -170,6 +180,27 @@ class Producer {
     }
   }
 
+  /// Starts to copy the states at the halves of tile i, from x, where they lie in order. Zeros where there
+  /// are none: sums over channels have terms of these too.
+  __device__ __forceinline__ void load_given_states(int i, GradientTile& tile) {
+    const int thread = producer_thread();
+    const LaneMap lane{thread % 32};
+    const std::int64_t pitch = args_.dim * args_.dstate;
+#pragma unroll
+    for (int r = 0; r < kLaneChannels; ++r) {
+      const int channel = thread / 32 * kWarpChannels + lane.channel(r);
+      const bool exists = channel < own_.block.count && lane.first_state() < args_.dstate;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half)
+        copy_async_16(
+            shared_address(tile.states[half][r * kConsumerThreads + thread]),
+            kept_states_ + (exists ? half * pitch + channel * args_.dstate + lane.first_state() : 0),
+            exists && half * kKeptSteps < valid_of(i) ? 16 : 0);
+    }
+    copy_async_commit();
+    kept_states_ -= kHalves * pitch;
+  }
+
   /// dB and dC of a tile, four states of a step a thread: the sums over the warps.
   __device__ __forceinline__ void add_warps(const StepFactors (&sums)[kBlockWarps][kTileSteps * kRowPitch],
                                             int tile) const {
@@ -210,17 +241,17 @@ class Producer {
   const bool projects_;       ///< one half of the producers stages B and C, the other adds dB and dC
   int tile_of_segment_;       ///< of the tile that is staged next
   const float* first_;        ///< its states at the start of its segment
-  const float* kept_states_;  ///< at its own start, from zero
+  const float* kept_states_;  ///< at its own start, from zero; or its states in x
   const float* kept_sums_;    ///< ΣΔ from the segment's start to its own
   float* shares_B_;
 };
 
 /// What a producer thread does. Before the barrier after which a tile is computed, it stores what the last
 /// but one has left, and stages the tile in its slot.
-template <class Io, bool vectorized, bool idle_warps, bool rounds>
+template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states>
 __device__ __forceinline__ void produce(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {
-  Producer<Io, vectorized, idle_warps, rounds> producer(kernel, first_segment, shared);
+  Producer<Io, vectorized, idle_warps, rounds, given_states> producer(kernel, first_segment, shared);
   const int tiles = producer.tiles();
   producer.load_first();
   int factor_slot = 0;  // of the tile that is staged next

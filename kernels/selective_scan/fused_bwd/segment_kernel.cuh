@@ -23,10 +23,12 @@ struct SegmentShared {
   StagedVectors<Io> raw[kSegmentWarps][with_carry ? 4 : 2];
 };
 
-template <class Io, bool vectorized, bool with_carry, bool idle_warps>
+/// `with_states`, or carries alone.
+template <class Io, bool vectorized, bool with_states, bool with_carry, bool idle_warps>
 __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
     segment_kernel(const KernelArgs kernel, const std::int64_t first_segment, const bool keep_tiles,
                    const bool keep_ends) {
+  static_assert(with_states || with_carry);
   constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<SegmentShared<Io, with_carry>*>(memory);
@@ -44,7 +46,8 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   std::int64_t sequence_at = sequence.first_at(own.warp_row, own.begin);
   const int thread = static_cast<int>(threadIdx.x);
   ProjectionTile<Io> projection(kernel, own, own.begin, thread);
-  const bool projects = thread < ProjectionTile<Io>::kThreads / (with_carry ? 1 : 2);  // C too, or B only
+  constexpr int kHalf = ProjectionTile<Io>::kThreads / 2;  // which has B; the other one has C
+  const bool projects = thread >= (with_states ? 0 : kHalf) && thread < (with_carry ? 2 * kHalf : kHalf);
   typename ProjectionTile<Io>::Loaded loaded{};
   sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, steps);
   if (projects) loaded = projection.load(steps);
@@ -84,7 +87,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
       if (own.warp_count <= 0) continue;
 #pragma unroll 1
     for (int half = 0; half < kHalves; ++half) {
-      if (keep_tiles) {
+      if (with_states && keep_tiles) {
         store_lane(kept_states, h);
         store_row_sums(kept_sums, delta_sum, own);
         kept_states += plan.state_floats();
@@ -94,7 +97,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
       for (int k = 0; k < kKeptSteps; ++k) {
         const int t = half * kKeptSteps + k;
         float B[kLaneStates], C[kLaneStates];
-        load_vectors(B, projections[0] + own.projection_at(t));
+        if constexpr (with_states) load_vectors(B, projections[0] + own.projection_at(t));
         if constexpr (with_carry) load_vectors(C, projections[1] + own.projection_at(t));
 #pragma unroll
         for (int r = 0; r < kLaneChannels; ++r) {
@@ -103,7 +106,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
 #pragma unroll
           for (int s = 0; s < kLaneStates; ++s) {
             const float decay = exp2_approximate(step.delta * A[r][s]);
-            h[r][s] = fmaf(decay, h[r][s], step.delta_u * B[s]);
+            if constexpr (with_states) h[r][s] = fmaf(decay, h[r][s], step.delta_u * B[s]);
             if constexpr (with_carry) {
               product[r][s] *= decay;
               carry[r][s] = fmaf(product[r][s], step.dy * C[s], carry[r][s]);
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   }
   if (!keep_ends) return;
   const std::int64_t states_at = own.segment * plan.state_floats() + own.lane_at;
-  store_lane(kernel.workspace + at.states + states_at, h);
+  if constexpr (with_states) store_lane(kernel.workspace + at.states + states_at, h);
   if constexpr (with_carry) store_lane(kernel.workspace + at.carries + states_at, carry);
   store_row_sums(kernel.workspace + at.delta_sums + own.segment * plan.rows(), delta_sum, own);
 }

@@ -13,6 +13,7 @@
 #include "kernels/selective_scan/fused_bwd_general/halves.h"
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench::fused_bwd_general {
 
@@ -116,7 +117,8 @@ ShareLayout shares_of(const GeneralBackwardPlan& plan) {
 }
 
 fused_bwd::BackwardPlan fast_plan_of(const Problem& problem, bool in_two_halves = false) {
-  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem), in_two_halves);
+  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem), in_two_halves,
+                                  has_x(problem));
 }
 
 ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
@@ -137,6 +139,12 @@ std::optional<std::string> too_many(std::int64_t blocks) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (has_x(problem)) {
+    if (auto reason = not_in_vectors_of_x(problem)) return reason;
+    if (!fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)))
+      return "has x for groups of 16 channels or a few smaller ones";
+    if (hopper::wrong_device()) return "has x on GPUs of compute capability 9.0";
+  }
   const GeneralBackwardPlan general = plan_of(problem);
   std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
   if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)))
@@ -309,7 +317,12 @@ class FastBackward {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)) && fused_bwd::fits(problem.dtype()))
+  const bool fast_fits =
+      fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)) && fused_bwd::fits(problem.dtype());
+  if (has_x(problem) &&
+      !(fast_fits && fused_bwd::takes_x(bind_scan_gradients(problem, tensors), problem.dtype())))
+    throw ContractError("cuda-fused takes x of tensors that are aligned to 16 bytes");
+  if (fast_fits)
     return [fast = FastBackward(problem, tensors, fast_plan_of(problem), workspace)](void* stream_of_launch) {
       auto* stream = static_cast<cudaStream_t>(stream_of_launch);
       fast.kernels().launch(stream, fast.add_shares_on(stream));

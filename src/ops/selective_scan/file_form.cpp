@@ -41,6 +41,7 @@ void infer_scan(const StoredInputs& inputs, Axes& axes) {
 void infer_gradients(const StoredInputs& inputs, Axes& axes) {
   infer_scan(inputs, axes);
   axes["dlast_state"] = inputs.has("dlast_state");
+  axes["x"] = inputs.has("x");
 }
 
 void infer_forward(const StoredInputs& inputs, Axes& axes) {
@@ -63,7 +64,9 @@ FileForm file_form(void (*infer)(const StoredInputs& inputs, Axes& axes)) {
 }  // namespace
 
 FileForm scan_file_form() {
-  return file_form(infer_forward);
+  FileForm form = file_form(infer_forward);
+  form.repeated_attributes = {"x"};  // an output: no input shows it
+  return form;
 }
 
 FileForm scan_bwd_file_form() {

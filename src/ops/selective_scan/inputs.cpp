@@ -16,7 +16,8 @@ constexpr double kAsymmetryDeviation = 0.1;    // of W, beside K: distributions.
 const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square of 1
 
 bool has_two_parts(std::string_view tensor) {
-  return tensor == "B" || tensor == "C" || tensor == "initial_state" || tensor == "dlast_state";
+  return tensor == "B" || tensor == "C" || tensor == "initial_state" || tensor == "dlast_state" ||
+         tensor == "x";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "ops/selective_scan/x.h"
 #include "ops/selective_state_update/selective_state_update.h"
 
 namespace ssmbench {
@@ -31,6 +32,7 @@ std::string scan_name(const std::string& step_tensor) {
 std::optional<std::string> not_a_scan_of_steps(const Problem& whole) {
   const SelectiveScan scan(whole);
   if (PackedSequences(whole).packed) return "packed sequences have no step in common";
+  if (has_x(whole)) return "a decoding step leaves no x";
   if (scan.complex) return "a decoding step has real A only";
   if (scan.method != MethodId::zoh) return "a decoding step has method zoh only";
   if (!scan.variable_b || !scan.variable_c)
@@ -99,6 +101,7 @@ std::optional<std::string> not_in_halves(const Problem& whole) {
   const SelectiveScan scan(whole);
   if (PackedSequences(whole).packed) return "packed sequences have halves of their own";
   if (scan.seqlen < 2) return "one step has no halves";
+  if (has_x(whole)) return "the halves of x need not be those of a scan";
   if (scan.method == MethodId::foh_exact || scan.method == MethodId::trapezoidal)
     return "a method of two samples needs the last input beside the state, and the state alone is carried";
   return {};

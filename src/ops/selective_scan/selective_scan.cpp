@@ -9,13 +9,14 @@
 #include "ops/selective_scan/inputs.h"
 #include "ops/selective_scan/parts.h"
 #include "ops/selective_scan/work.h"
+#include "ops/selective_scan/x.h"
 
 namespace ssmbench {
 namespace {
 
-constexpr std::size_t kMostTensors = 12;  // of a forward problem
+constexpr std::size_t kMostTensors = 13;  // of a forward problem
 
-/// The inputs, then out and last_state: what the forward operation has.
+/// The inputs, then out, last_state and x: what the forward operation has.
 std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   const SelectiveScan scan(problem);
   const DType io = problem.dtype();
@@ -63,11 +64,16 @@ std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
     all.push_back({"cu_seqlens", Role::input, DType::i32, {sequences.count + 1}, {0}, "c"});
   all.push_back(sequence("out", Role::output));
   all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}, state_axes});
+  if (has_x(problem)) {
+    const std::int64_t states = (scan.seqlen + kStepsOfX - 1) / kStepsOfX;
+    all.push_back(
+        {"x", Role::output, state_dtype, {scan.batch, states, scan.dim, scan.dstate}, {0, 1, 2, 3}, "bkdn"});
+  }
   return all;
 }
 
-/// The inputs of the forward operation, dout and, where the problem has it, dlast_state; then a gradient "d"
-/// + name for each input of the forward operation, shaped and stored as the input itself.
+/// The inputs of the forward operation, dout and, where the problem has them, dlast_state and x; then a
+/// gradient "d" + name for each input of the forward operation, shaped and stored as the input itself.
 std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
   std::vector<TensorSpec> all;
   std::vector<TensorSpec> gradients;
@@ -76,6 +82,9 @@ std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
       gradients.push_back(tensor);
       gradients.back().name = "d" + tensor.name;
       gradients.back().role = Role::output;
+      all.push_back(std::move(tensor));
+    } else if (tensor.name == "x") {
+      tensor.role = Role::input;
       all.push_back(std::move(tensor));
     } else if (tensor.name == "out" || problem.flag("dlast_state")) {
       tensor.name = "d" + tensor.name;
@@ -93,6 +102,7 @@ std::optional<std::string> dense_scan_contradiction(const Problem& problem, cons
     return fmt::format("A dense has the methods bilinear and foh, not {}", problem.choice("method"));
   if (scan.dstate > kMaxDenseDState)
     return fmt::format("dstate {} is over the limit of {} for A dense", scan.dstate, kMaxDenseDState);
+  if (has_x(problem)) return "A dense has no x";
   return {};
 }
 
@@ -110,6 +120,7 @@ std::optional<std::string> scan_contradiction(const Problem& problem) {
 
 std::optional<std::string> scan_fwd_contradiction(const Problem& problem) {
   if (auto reason = packing_contradiction(problem)) return reason;
+  if (has_x(problem) && PackedSequences(problem).packed) return "packed sequences have no x";
   return scan_contradiction(problem);
 }
 
@@ -155,7 +166,8 @@ std::vector<AxisSpec> scan_axes() {
       flag("z", "z", true),
       flag("delta_bias", "bias", true),
       flag("delta_softplus", "softplus", true),
-      flag("initial_state", "init", false)};
+      flag("initial_state", "init", false),
+      flag("x", "x", false)};
 }
 
 std::vector<AxisSpec> scan_fwd_axes() {
@@ -230,5 +242,9 @@ SelectiveScan::SelectiveScan(const Problem& problem)
       has_delta_bias(problem.flag("delta_bias")),
       has_initial_state(problem.flag("initial_state")),
       delta_softplus(problem.flag("delta_softplus")) {}
+
+bool has_x(const Problem& scan) {
+  return scan.flag("x");
+}
 
 }  // namespace ssmbench

@@ -65,6 +65,7 @@ enum class Mistake {
   da_of_one_batch_lost,
   db_not_summed_over_group,
   dlast_state_ignored,
+  x_ignored,
   // ssd_chunk_scan_fwd
   chunk_state_not_decayed,
   seq_idx_ignored,

@@ -93,6 +93,7 @@ constexpr Mutant kMutants[] = {
     {"mutant-dA-of-one-batch-lost", kScanBackward, Mistake::da_of_one_batch_lost},
     {"mutant-dB-not-summed-over-group", kScanBackward, Mistake::db_not_summed_over_group},
     {"mutant-dlast-state-ignored", kScanBackward, Mistake::dlast_state_ignored},
+    {"mutant-x-ignored", kScanBackward, Mistake::x_ignored},
     {"mutant-chunk-state-not-decayed", kSsd, Mistake::chunk_state_not_decayed},
     {"mutant-seq-idx-ignored", kSsd, Mistake::seq_idx_ignored},
     {"mutant-dt-limit-ignored", kSsd, Mistake::dt_limit_ignored},

@@ -26,6 +26,12 @@ class Gradients {
   double& state(std::int64_t t, std::int64_t n) {
     return states_[static_cast<std::size_t>((t + 1) * dstate_ + n)];
   }
+  /// That enters step t: where x has one, that.
+  double state_before(std::int64_t b, std::int64_t d, std::int64_t t, std::int64_t n) {
+    constexpr std::int64_t kStepsOfX = 8;
+    if (x_.given() && t % kStepsOfX == 0 && !has(Mistake::x_ignored)) return x_(b, t / kStepsOfX, d, n);
+    return state(t - 1, n);
+  }
   double raw_delta(std::int64_t b, std::int64_t d, std::int64_t t) const {
     return delta_(b, d, t) + (bias_.given() ? bias_(d) : 0);
   }
@@ -46,8 +52,8 @@ class Gradients {
   Tensor u_{call_.problem, "u"}, delta_{call_.problem, "delta"}, A_{call_.problem, "A"};
   Tensor B_{call_.problem, "B"}, C_{call_.problem, "C"}, D_{call_.problem, "D"}, z_{call_.problem, "z"};
   Tensor bias_{call_.problem, "delta_bias"}, initial_{call_.problem, "initial_state"};
-  Tensor dlast_{call_.problem, "dlast_state"}, dout_{call_.problem, "dout"}, du_{call_.problem, "du"},
-      ddelta_{call_.problem, "ddelta"};
+  Tensor dlast_{call_.problem, "dlast_state"}, x_{call_.problem, "x"}, dout_{call_.problem, "dout"},
+      du_{call_.problem, "du"}, ddelta_{call_.problem, "ddelta"};
   Tensor dz_{call_.problem, "dz"}, dinitial_{call_.problem, "dinitial_state"};
   Sums dA_{call_.problem, "dA"}, dB_{call_.problem, "dB"}, dC_{call_.problem, "dC"};
   Sums dD_{call_.problem, "dD"}, dbias_{call_.problem, "ddelta_bias"};
@@ -59,7 +65,7 @@ void Gradients::forward_row(std::int64_t b, std::int64_t d) {
   for (std::int64_t t = 0; t < seqlen_; ++t) {
     const double delta = step_of(b, d, t);
     for (std::int64_t n = 0; n < dstate_; ++n)
-      state(t, n) = std::exp(delta * A_(d, n)) * state(t - 1, n) +
+      state(t, n) = std::exp(delta * A_(d, n)) * state_before(b, d, t, n) +
                     delta * u_(b, d, t) * projection(B_, b, d, group(d), n, t);
   }
 }
@@ -93,7 +99,7 @@ void Gradients::backward_row(std::int64_t b, std::int64_t d) {
       const double B = projection(B_, b, d, group(d), n, t);
       const double decay = std::exp(delta * A);
       const double adjoint = carried[static_cast<std::size_t>(n)] + projection(C_, b, d, group(d), n, t) * dy;
-      const double of_exponent = adjoint * decay * state(t - 1, n);
+      const double of_exponent = adjoint * decay * state_before(b, d, t, n);
       projection_sum(dC_, b, d, n, t) += dy * state(t, n);
       double& dB = projection_sum(dB_, b, d, n, t);
       dB = (has(Mistake::db_not_summed_over_group) ? 0 : dB) + adjoint * delta * u;

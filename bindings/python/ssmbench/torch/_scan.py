@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 
 from .. import _operations
-from .._operations import CHANNELS_LAST, SCAN_INPUTS
-from ._operation import Operation, call, differentiable, operator
+from .._operations import CHANNELS_LAST, SCAN_INPUTS, STEPS_OF_X
+from ._operation import Operation, call, differentiable, needs_gradients, operator
 from ._tensors import converted, empty_like, has_channels_last, in_dtypes, in_order, io_dtype, spread, stored
 
 scan_forward = Operation(_operations.scan_forward)
 scan_backward = Operation(_operations.scan_backward)
+scan_forward_with_x = Operation(_operations.scan_forward_with_x)
+scan_backward_with_x = Operation(_operations.scan_backward_with_x)
 
 
 def order_of(kind, tensor, second_layout):
@@ -104,6 +106,79 @@ def differentiate_scan(ctx, dout, _):
 differentiable(selective_scan_fwd, save_scan, differentiate_scan)
 
 
+def scan_outputs_and_x(u, A, channels_last):
+    states = -(-u.shape[2] // STEPS_OF_X)
+    x = torch.empty((u.shape[0], states, *A.shape), dtype=A.dtype, device=A.device)
+    return *scan_outputs(u, A, channels_last), x
+
+
+@operator("selective_scan_fwd_with_x")
+def selective_scan_fwd_with_x(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    delta_bias: Tensor | None,
+    delta_softplus: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    channels_last = has_channels_last(u)
+    outputs = scan_outputs_and_x(u, A, channels_last)
+    inputs = scan_stored((u, delta, A, B, C, D, z, delta_bias), channels_last)
+    scan_forward_with_x((*inputs, *outputs), (delta_softplus,), channels_last)
+    return outputs
+
+
+@selective_scan_fwd_with_x.register_fake
+def _(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
+    return scan_outputs_and_x(u, A, has_channels_last(u))
+
+
+@operator("selective_scan_bwd_with_x")
+def selective_scan_bwd_with_x(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    delta_bias: Tensor | None,
+    x: Tensor,
+    dout: Tensor,
+    delta_softplus: bool,
+) -> list[Tensor]:
+    inputs = (u, delta, A, B, C, D, z, delta_bias)
+    channels_last = has_channels_last(u)
+    gradients = scan_gradients(inputs, channels_last)
+    inputs = scan_stored((*inputs, dout), channels_last)
+    scan_backward_with_x((*inputs, x, *gradients), (delta_softplus,), channels_last)
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+@selective_scan_bwd_with_x.register_fake
+def _(u, delta, A, B, C, D, z, delta_bias, x, dout, delta_softplus):
+    gradients = scan_gradients((u, delta, A, B, C, D, z, delta_bias), has_channels_last(u))
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+def save_scan_and_x(ctx, inputs, output):
+    ctx.set_materialize_grads(False)  # zeros in place of the gradient of x, which nobody sees
+    ctx.save_for_backward(*inputs[:-1], output[2])
+    ctx.delta_softplus = inputs[-1]
+
+
+def differentiate_scan_with_x(ctx, dout, *_):
+    tensors = ctx.saved_tensors
+    gradients = call(selective_scan_bwd_with_x, (*tensors, dout), ctx.delta_softplus)
+    return *spread(gradients, tensors[:-1]), None
+
+
+differentiable(selective_scan_fwd_with_x, save_scan_and_x, differentiate_scan_with_x)
+
+
 def projection(tensor, dtype, is_complex):
     """B or C as the library has it: (dim, dstate), or (batch, groups, dstate, seqlen)."""
     if tensor.dim() == 2:
@@ -116,7 +191,7 @@ def projection(tensor, dtype, is_complex):
 
 
 def selective_scan(
-    u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False, return_last_state=False
+    u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False, return_last_state=False, keep_states=False
 ):
     """Mamba-1's selective scan, as mamba_ssm's selective_scan_fn.
 
@@ -124,8 +199,14 @@ def selective_scan(
     or (batch, groups, dstate, seqlen); with a complex A twice as long, real and imaginary parts in turns. D,
     delta_bias: (dim,). Returns out like u, or (out, last_state) with last_state (batch, dim, dstate) in f32 or
     complex64, through which no gradient flows. Transposed (batch, seqlen, dim) tensors are taken without a copy.
+    With keep_states the states of every 8 steps are kept for the gradients, which then need not compute them again:
+    dstate/2 floats an element of u. On GPUs that takes Hopper, a real A, B and C per step, dstate 8 or 16, and seqlen
+    (transposed: dim over groups) a multiple of 8.
     """
     given, softplus = (u, delta, A, B, C, D, z, delta_bias), bool(delta_softplus)
+    if keep_states and needs_gradients(given):
+        out, last_state = scan_of(*given, softplus, selective_scan_fwd_with_x)
+        return (out, last_state.detach()) if return_last_state else out
     results = scan_forward.repeated(given, softplus)
     if results is None:
         results = scan_of(*given, softplus)
@@ -134,7 +215,7 @@ def selective_scan(
     return (out, last_state.detach()) if return_last_state else out
 
 
-def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
+def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus, scan=selective_scan_fwd):
     """out and last_state, in the dtypes that they are to have."""
     is_complex = A.is_complex()
     dtype = io_dtype(u, delta, z) if is_complex else io_dtype(u, delta, z, *[t for t in (B, C) if t.dim() > 2])
@@ -144,5 +225,5 @@ def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
         (u, delta, A, B, C, D, z, delta_bias),
         (dtype, dtype, rate, B.dtype, C.dtype, torch.float32, dtype, torch.float32),
     )
-    out, last_state = call(selective_scan_fwd, tensors, delta_softplus)
+    out, last_state, *_ = call(scan, tensors, delta_softplus)
     return converted(out, u.dtype), last_state

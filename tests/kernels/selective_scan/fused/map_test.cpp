@@ -13,6 +13,7 @@
 #include "inputs/inputs.h"
 #include "kernels/common/activations.h"
 #include "kernels/selective_scan/fused/map.h"
+#include "ops/selective_scan/x.h"
 #include "reference/reference.h"
 #include "support/gpu.h"
 #include "support/host_tensors.h"
@@ -361,6 +362,18 @@ double excess(const Function& function, const Exact& exact, const Allowed& allow
 }
 
 }  // namespace
+
+TEST_CASE("the fast kernel leaves x in every shape of up to 16 states, at the steps of its segments", "[x]") {
+  for (const std::size_t bytes : {2, 4})
+    for (const std::int64_t channels : {8, 64, 96, 128, 2048, 4096, 16384})
+      for (const std::int64_t seqlen : {8, 64, 2048, 65536}) {
+        const FastPlan plan = plan_for(1, channels, 16, seqlen, bytes);
+        INFO(bytes << " bytes, " << channels << " × " << seqlen);
+        CHECK(can_leave_x(plan.shape));
+        if (plan.segments.count > 1) CHECK(plan.segments.steps % kStepsOfX == 0);
+      }
+  CHECK(!can_leave_x(plan_for(1, 64, 32, 64, 4).shape));
+}
 
 TEST_CASE("the fast softplus and silu keep to what their tolerance counts") {
   // As reference/common/activations.h counts, which tolerances double: 2 roundings, an exponential's 2 and

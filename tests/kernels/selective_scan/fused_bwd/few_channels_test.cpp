@@ -78,7 +78,9 @@ TEST_CASE("fast gradients of few channels and of many states are right", "[gpu]"
                       {"seqlen", size(seqlen)},
                       {"dstate", size(dstate)},
                       {"dlast_state", seqlen == 1000}});
-  check(*device, {{"dim", size(2)}, {"seqlen", size(200000)}, {"dtype", "bf16"}});  // several spans
+  // Several spans; the same with states that are given.
+  for (const bool x : {false, true})
+    check(*device, {{"dim", size(2)}, {"seqlen", size(200000)}, {"dtype", "bf16"}, {"x", x}});
   // Two rounds of states and more: the last of one, of all; of segments side by side, in turn, of several
   // spans.
   for (const std::int64_t dstate : {17, 32, 33, 80})
