@@ -27,16 +27,24 @@ inline HopperArgs make_args(const Mamba3BwdArgs& args, const SsdBwdArgs& of_head
   bwd.dB = args.dK;
   bwd.dC = args.dQ;
   const SsdInputs& in = bwd.in;
-  const auto inputs = [&](const void* data) { return ssd::map_sequences(data, in, in.nheads, in.headdim); };
-  to.x = inputs(in.x);
-  to.dout = inputs(bwd.dout);
-  if (bwd.dx != nullptr) to.dx = inputs(bwd.dx);
-  if (in.z != nullptr) {
-    to.z = inputs(in.z);
-    to.dz = inputs(bwd.dz);
+  if (is_mimo) {
+    const auto of_group = [&](const void* data) {
+      return ssd::map_sequences(data, in, plan.groups, in.dstate);
+    };
+    to.B = of_group(plan.halves ? work.paired_k : args.in.K);
+    to.C = of_group(plan.halves ? work.paired_q : args.in.Q);
+  } else {
+    const auto inputs = [&](const void* data) { return ssd::map_sequences(data, in, in.nheads, in.headdim); };
+    to.x = inputs(in.x);
+    to.dout = inputs(bwd.dout);
+    to.dx = inputs(bwd.dx);
+    if (in.z != nullptr) {
+      to.z = inputs(in.z);
+      to.dz = inputs(bwd.dz);
+    }
+    to.B = ssd::map_sequences(work.k, in, in.nheads, in.dstate);
+    to.C = ssd::map_sequences(work.q, in, in.nheads, in.dstate);
   }
-  to.B = ssd::map_sequences(work.k, in, in.nheads, in.dstate);
-  to.C = ssd::map_sequences(work.q, in, in.nheads, in.dstate);
   static_cast<ChunkGrid&>(to.plan) = plan;
   to.plan.slices = plan.slices;
   to.plan.per_slice = plan.per_slice;

@@ -57,10 +57,11 @@ struct Turn {
 /// On the GPU by the hardware's functions, 8 roundoffs at most within ±π: what is turned is rounded to 16 bits
 /// before or after.
 SSMBENCH_TEAM inline Turn turn_of(std::uint32_t phase) {
-  const float angle = kTurnInRadians * turns_of_phase(phase);
 #ifdef __CUDA_ARCH__
+  const float angle = static_cast<float>(static_cast<std::int32_t>(phase)) * (kTurnInRadians * 0x1p-32F);
   return {__cosf(angle), __sinf(angle)};
 #else
+  const float angle = kTurnInRadians * turns_of_phase(phase);
   return {cosf(angle), sinf(angle)};
 #endif
 }
@@ -259,6 +260,18 @@ SSMBENCH_TEAM void pair_states(const Mamba3Args& args, const Plan& plan, const W
   const int octet = static_cast<int>(at - row * octets);
   Io::store_octet(to.paired_q, at * kOctet, load_states<Io>(plan, true, args.Q, row * plan.dstate, octet));
   Io::store_octet(to.paired_k, at * kOctet, load_states<Io>(plan, true, args.K, row * plan.dstate, octet));
+}
+
+/// Q_bias and K_bias in the order of Plan::bias_at(), element `at`.
+SSMBENCH_TEAM inline void order_biases(const Mamba3Args& args, const Plan& plan, const Workspace& to,
+                                       std::int64_t at) {
+  const int each = plan.ranks * plan.dstate_tiles * kSteps;
+  const int of_head = static_cast<int>(at / each);
+  const BiasAt from = plan.bias_at(static_cast<int>(at - std::int64_t{of_head} * each));
+  const float* const biases = of_head % 2 == 0 ? args.Q_bias : args.K_bias;
+  to.biases[at] = from.n < plan.dstate
+                      ? biases[(of_head / 2 * plan.ranks + from.rank) * plan.dstate + plan.state_of(from.n)]
+                      : 0.0F;
 }
 
 /// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
