@@ -11,7 +11,8 @@
 //                        make q, k, V and dy of ranks on their way (hopper_bwd/rank_walks.cuh)
 //   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per
 //                        chunk of the heads of a group
-//   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
+//   turns, finish        finish.h, with SISO cuda-hopper hopper_bwd/finish.cuh: dAngles, dADT, dDT, dTrap; gradients of
+//                        the input states
 //   lower                with MIMO, factors.h: dV, dZ, and sums for the gradients of the factors
 //   heads, rows          sums over the heads of a group, but for cuda-hopper; over sequences and chunks
 
@@ -24,6 +25,7 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/hopper_bwd/finish.cuh"
 #include "kernels/mamba3/hopper_bwd/launch.h"
 #include "kernels/mamba3/hopper_bwd/phases.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
@@ -127,6 +129,10 @@ struct DeviceIo {
       static_cast<float*>(data)[at] = value;
     else
       store(data, at, value);
+  }
+  static __device__ void store_four(void* data, std::int64_t at, const float (&values)[4]) {
+    *reinterpret_cast<uint2*>(static_cast<Bf16*>(data) + at) =
+        make_uint2(pack_pair<Bf16>(values[0], values[1]), pack_pair<Bf16>(values[2], values[3]));
   }
   template <class T>
   static __device__ void load_shared(T (&to)[4], const T* data) {
@@ -276,6 +282,13 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
   __shared__ FinishMemory memory;
   const BlockTeam team;
   Finish<DeviceIo, Form, BlockTeam>{args, plan, work, memory, Span(plan, blockIdx.x), team}.run();
+}
+
+__global__ void __launch_bounds__(kFinishThreads, 6)
+    chunk_finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ ChunkFinishMemory memory;
+  const Span row(plan, blockIdx.x);
+  ChunkFinish<DeviceIo>(args, plan, work, memory, row).run();
 }
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -483,7 +496,9 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   launches.push_back(products.gradients(args, ssd, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
-  launches.push_back(by_block(finish_kernel<Form>, spans));
+  launches.push_back(turns_later
+                         ? launch_of(chunk_finish_kernel, spans, dim3(kFinishThreads), 0, args, plan, work)
+                         : by_block(finish_kernel<Form>, spans));
   if (products.head_sums == HeadSums::kernel) launches.push_back(elementwise(heads_kernel, octets_of_group));
   const auto by_columns = [&](auto kernel, int columns) {
     const int slabs = static_cast<int>(ceil_div(columns, kSumColumns));
