@@ -1,8 +1,50 @@
-// The Hopper gradient kernel of SISO, bf16.
+// SISO's gradient kernel and walks for Hopper, bf16.
+
+#include <algorithm>
 
 #include "kernels/mamba3/hopper_bwd/launch.cuh"
+#include "kernels/mamba3/hopper_bwd/walks.cuh"
 
 namespace ssmbench::mamba3_bwd {
+namespace {
+
+template <int kStates, bool kGated>
+Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
+  constexpr int kBytes = std::max(TurningWalkLayout<ssd::Traits<__nv_bfloat16, kStates, false>>::kBytes,
+                                  TurningWalkLayout<ssd::Traits<__nv_bfloat16, kStates, kGated>>::kBytes);
+  const ssd::WalkArgs& forward = args.forward;
+  const std::int64_t walks = 2 * forward.in.batch * forward.in.nheads;
+  const auto launch_pass = [&](auto kernel) {
+    allow_shared_bytes(kernel, kBytes);
+    return launch_of(kernel, walks * forward.parts, dim3(kTurningWalkThreads), kBytes, args);
+  };
+  return [=, parts = launch_pass(mamba3_turning_walks_kernel<kStates, kGated, ssd::WalkPass::parts>),
+          images = launch_pass(mamba3_turning_walks_kernel<kStates, kGated, ssd::WalkPass::images>),
+          handed = forward.handed, all = forward.parts](void* stream) {
+    if (all > 1) {
+      parts(stream);
+      launch_join_parts(handed, {walks, all, 1, kSteps * 64 * dstate_tiles / 4},
+                        static_cast<cudaStream_t>(stream));
+    }
+    images(stream);
+  };
+}
+
+}  // namespace
+
+Launch turning_walks(const Mamba3BwdArgs& args, const ssd::Walks& walks, const Plan& plan,
+                     const Workspace& work) {
+  const TurningWalkArgs all{.forward = walks.forward,
+                            .backward = walks.backward,
+                            .k_bias = args.in.K_bias,
+                            .q_bias = args.in.Q_bias,
+                            .phases = reinterpret_cast<const PhaseTile*>(work.phases),
+                            .angle_tiles = plan.angle_tiles};
+  const int tiles = plan.dstate_tiles;
+  if (args.in.Z != nullptr)
+    return tiles == 1 ? walks_for<64, true>(all, tiles) : walks_for<128, true>(all, tiles);
+  return tiles == 1 ? walks_for<64, false>(all, tiles) : walks_for<128, false>(all, tiles);
+}
 
 Launch hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                         const Workspace& work) {

@@ -20,14 +20,15 @@ struct HopperTraits : ssd::Traits<__nv_bfloat16, kStates, kGated> {
   static constexpr bool kIsMimo = Form::kIsMimo;
 };
 
-/// Arguments of the kernel. In those of SSD q and k are C and B, dQ and dK are dC and dB.
+/// Arguments of the kernel. In those of SSD Q and K are C and B (with MIMO q and k), dQ and dK are dC and dB.
 struct HopperArgs : ssd::GradientArgs {
   Workspace work;
   int angles, angle_tiles;
-  int sums;              ///< of a row
-  bool halves;           ///< Plan's
-  const float* final_k;  ///< dFinal_K_State or null
-  const void* final_v;   ///< dFinal_V_State or null
+  int sums;                      ///< of a row
+  bool halves;                   ///< Plan's
+  const float* final_k;          ///< dFinal_K_State or null
+  const void* final_v;           ///< dFinal_V_State or null
+  const float *q_bias, *k_bias;  ///< (H, N)
 };
 
 /// What a head leaves for write_flows, of each row.
@@ -65,8 +66,8 @@ struct HopperLayout {
   static constexpr int kInputs = 3 * kTile;  ///< of V, dout and Z
   static constexpr int kStage = kInputs + 4 * kVectors;
   static constexpr int kOwnsBytes = 4 * kSteps;
-  /// What is loaded.
-  static constexpr int kStageBytes = (2 + T::kGated) * kTile + 4 * kVectors + ssd::kStepsBytes + kOwnsBytes;
+  /// What is loaded, but for Q, K and their biases.
+  static constexpr int kStageBytes = (2 + T::kGated) * kTile + 2 * kVectors + ssd::kStepsBytes + kOwnsBytes;
 
   static constexpr int kSquares = kStages * kStage;  ///< dy, then M and X
   static constexpr int kMixing = kSquares + kTile;
@@ -74,8 +75,9 @@ struct HopperLayout {
   static constexpr int kOwns = kStepRows + kStages * ssd::kStepsBytes;
   static constexpr int kTurned = kOwns + kStages * kOwnsBytes;  ///< dθ of q
   static constexpr int kFlows = kTurned + ssd::kGroupThreads * kOwnPairs * 4;
-  static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates>));
-  static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
+  static constexpr int kBiases = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates>));
+  static constexpr int kBarriers = kBiases + 2 * T::kStates * 4;  ///< of Q, of K; a head's
+  static constexpr int kBytes = kBarriers + 256 + 1024;           // the start is not aligned to 1024
   static_assert(kBytes <= ssd::kMaxBlockBytes);
 };
 
@@ -86,6 +88,8 @@ struct HopperShared {
   /// Filled with what is loaded; done once dV lies over dout, dZ over Z and nobody reads any more; empty once they
   /// are stored.
   using Inputs = hopper::RelayRing<Layout::kStages>;
+  /// Filled with Q and K; done once they are q and k. In step with Inputs.
+  using Vectors = hopper::RelayRing<Layout::kStages>;
   using Squares = hopper::Ring<1>;  ///< dy, M and X: full by queries, empty by both
   using Flows = hopper::Ring<Layout::kDepth>;
   using Turned = hopper::Ring<1>;
@@ -96,6 +100,7 @@ struct HopperShared {
   __device__ Squares squares() const { return {base + Layout::kBarriers + Inputs::kBytes}; }
   __device__ Flows flows() const { return {squares().barriers + Squares::kBytes}; }
   __device__ Turned turned() const { return {flows().barriers + Flows::kBytes}; }
+  __device__ Vectors vectors() const { return {{turned().barriers + Turned::kBytes}}; }
   __device__ std::uint32_t x_tile(typename Inputs::Position at) const {
     return base + at.slot * Layout::kStage;
   }
@@ -129,6 +134,9 @@ struct HopperShared {
   __device__ const float* owns(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kOwns)) + at.slot * kSteps;
   }
+  __device__ std::uint32_t biases_address() const { return base + Layout::kBiases; }
+  /// Of Q, then of K.
+  __device__ float* biases() const { return reinterpret_cast<float*>(pointer(Layout::kBiases)); }
   /// [vector][thread of the warpgroup]
   __device__ float4* turned_of_q() const { return reinterpret_cast<float4*>(pointer(Layout::kTurned)); }
   __device__ HeadFlows<T::kStates>& flows_of(typename Flows::Position at) const {
@@ -141,6 +149,7 @@ struct HopperShared {
     squares().init(kWarpsOfGroup, 2 * kWarpsOfGroup);
     flows().init(2 * ssd::kGroupThreads, 32);
     turned().init(ssd::kGroupThreads, ssd::kGroupThreads);
+    vectors().init(1, kWarpsOfGroup, 2 * kWarpsOfGroup);
     hopper::barrier_init_fence();
   }
 
@@ -148,6 +157,32 @@ struct HopperShared {
   /// From the array's own address, so that the compiler knows the address space.
   __device__ unsigned char* pointer(int offset) const {
     return ssd::dynamic_shared + (base - shared_address(ssd::dynamic_shared)) + offset;
+  }
+};
+
+/// The head that a warpgroup is at, and where that is in the rings. Those of Vectors are those of Inputs.
+template <class Shared>
+struct RolePositions {
+  int row, head;  ///< of the chunk and the head, and of the head in all
+  int left;       ///< heads, with this one
+  typename Shared::Inputs::Position inputs;
+  typename Shared::Squares::Position squares;
+  typename Shared::Flows::Position flows;
+  typename Shared::Turned::Position turned;  ///< advances with each tile of angles
+
+  __device__ explicit RolePositions(const HopperArgs& args) {
+    const ssd::BlockPlace place(args);
+    row = static_cast<int>(place.row(args, 0));
+    head = place.first_head;
+    left = place.heads;
+  }
+  __device__ __forceinline__ void next_head() {
+    ++row;
+    ++head;
+    --left;
+    inputs.advance();
+    squares.advance();
+    flows.advance();
   }
 };
 

@@ -27,31 +27,28 @@ class Consumer {
       : args_(args),
         shared_(shared),
         is_query_(is_query),
+        positions_(args),
         queries_(args, shared, thread),
         keys_(args, shared, thread) {}
 
   __device__ void run() {
     ssd::ProjectionSums<kHalves> sums;
     ssd::clear_sums(sums);
-    const int heads = ssd::BlockPlace(args_).heads;
-    if (is_query_) queries_.clear_squares();
-    for (int head = 0; head < heads; ++head) {
-      one_head(sums, head);
-      queries_.advance();
-      keys_.input_at_ = queries_.input_at_;
-      keys_.square_at_ = queries_.square_at_;
-      keys_.flow_at_ = queries_.flow_at_;
-    }
+    if (is_query_)
+      queries_.clear_squares();
+    else
+      keys_.turn_vectors(positions_.inputs, positions_.row);
+    for (; positions_.left > 0; positions_.next_head()) one_head(sums);
     const int thread = ssd::group_thread();  // again: registers are short
     ssd::write_projection<Io, kHalves>(args_, is_query_ ? ssd::Projection::C : ssd::Projection::B, sums,
                                        {16 * (thread / 32), 0, thread % 32});
   }
 
  private:
-  __device__ __forceinline__ void one_head(ssd::ProjectionSums<kHalves>& sums, int head) {
-    const auto& input_at = queries_.input_at_;
-    const auto& square_at = queries_.square_at_;
-    const auto& flow_at = queries_.flow_at_;
+  __device__ __forceinline__ void one_head(ssd::ProjectionSums<kHalves>& sums) {
+    const auto& input_at = positions_.inputs;
+    const auto& square_at = positions_.squares;
+    const auto& flow_at = positions_.flows;
     auto& flows = shared_.flows_of(flow_at);
     const auto& steps = shared_.steps(input_at);
     const Patch at{16 * (ssd::group_thread() / 32), 0,
@@ -59,9 +56,10 @@ class Consumer {
     float slopes[T::kGated ? 32 : 1];
     float flow[2] = {0.0F, 0.0F};
     if (is_query_) {
-      queries_.make_squares(slopes, flow, head);
+      queries_.make_squares(slopes, flow, positions_);
     } else {
       shared_.inputs().wait_full(input_at);
+      shared_.vectors().wait_done(input_at);
       shared_.flows().wait_empty(flow_at);
     }
     const std::uint32_t own_tile = is_query_ ? shared_.q_tile(input_at) : shared_.k_tile(input_at);
@@ -104,15 +102,19 @@ class Consumer {
     }
     hopper::pin_registers(weighed);
 
-    float gradient[32];
+    float gradient[kHalves][32];
     if (is_query_) {
       queries_.multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at));
-      queries_.start_half(gradient, weighed, 0);
     } else {
+      if (positions_.left > 1) {
+        auto next = input_at;
+        next.advance();
+        keys_.turn_vectors(next, positions_.row + 1);
+      }
       shared_.squares().wait_full(square_at);
       keys_.multiply_transposed(y, shared_.mixing_tile(), shared_.dy_tile(input_at));
-      keys_.start_half(gradient, weighed, 0);
     }
+    start_half(gradient[0], weighed, 0);
     hopper::wgmma_wait<1>();
     hopper::pin_registers(y);
     if (is_query_) {
@@ -121,7 +123,7 @@ class Consumer {
         for (int i = 0; i < 32; ++i) y[i] *= slopes[i];
       }
     } else {
-      keys_.add_final_v(y, head);
+      keys_.add_final_v(y, positions_);
     }
     if (T::kGated || !is_query_) {  // dZ over Z, or dV over dout
       std::uint32_t rounded[16];
@@ -131,51 +133,64 @@ class Consumer {
           (is_query_ ? shared_.z_tile(input_at) : shared_.dx_tile(input_at)) + queries_.fragment_, rounded);
       hopper::fence_async_proxy();
     }
-    add_gradient_of_head(sums, gradient, weighed, head);
+    add_gradient_of_head(sums, gradient, weighed);
     hopper::barrier_arrive(shared_.flows().full(flow_at));
     ssd::warp_arrive(shared_.inputs().done(input_at), ssd::group_thread() % 32);
   }
 
-  /// Turns dq or dk back, whose first half is on its way, and adds it to the sums over heads.
+  /// Turns dq or dk back, whose first half is on its way, and adds it to the sums over heads. The other half is on its
+  /// way meanwhile.
   __device__ __forceinline__ void add_gradient_of_head(ssd::ProjectionSums<kHalves>& sums,
-                                                       float (&gradient)[32],
-                                                       const std::uint32_t (&weighed)[16], int head) {
-    const auto& input_at = queries_.input_at_;
-    auto& flows = shared_.flows_of(queries_.flow_at_);
-    const std::uint32_t own_tile = is_query_ ? shared_.q_tile(input_at) : shared_.k_tile(input_at);
-    OwnPhases phases = queries_.load_phases(head, 0);  // registers are short before
-    const int own = is_query_ ? 0 : 1;
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      if (half > 0) {
-        phases = queries_.load_phases(head, half);
-        if (is_query_)
-          queries_.start_half(gradient, weighed, half);
-        else
-          keys_.start_half(gradient, weighed, half);
-      }
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(gradient);
-      if (half + 1 == kHalves)
-        ssd::warp_arrive(shared_.squares().empty(queries_.square_at_), ssd::group_thread() % 32);
-      if (!is_query_) keys_.add_final_k(gradient, head, half);
-      if (half < args_.angle_tiles) {
-        float turned[kOwnPairs];
-        turn_back(gradient, own_tile + half * kTile + queries_.fragment_, phases, turned);
-        if (is_query_)
-          queries_.hand_turned(turned);
-        else
-          keys_.store_turned(turned, head, half, flows.turns[keys_.warp_] + kTilePairs * half);
-      }
-      const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient(sums[half], gradient, flows.biases[own][queries_.warp_] + 64 * half, lane);
-      hopper::pin_registers(gradient);
+                                                       float (&gradient)[kHalves][32],
+                                                       const std::uint32_t (&weighed)[16]) {
+    const auto& input_at = positions_.inputs;
+    ThreadPhases phases = queries_.load_phases(0, positions_);  // registers are short before
+    if constexpr (kHalves == 2) {
+      start_half(gradient[1], weighed, 1);
+      hopper::wgmma_wait<1>();
+      hopper::pin_registers(gradient[0]);
+      add_half(sums[0], gradient[0], phases, 0);
+      phases = queries_.load_phases(1, positions_);
     }
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(gradient[kHalves - 1]);
+    const int lane = ssd::group_thread() % 32;  // again: registers are short
+    ssd::warp_arrive(shared_.squares().empty(positions_.squares), lane);
+    add_half(sums[kHalves - 1], gradient[kHalves - 1], phases, kHalves - 1);
+    ssd::warp_arrive(shared_.vectors().empty(input_at), lane);
+  }
+
+  __device__ __forceinline__ void start_half(float (&gradient)[32], const std::uint32_t (&weighed)[16],
+                                             int half) const {
+    if (is_query_)
+      queries_.start_half(gradient, weighed, half, positions_);
+    else
+      keys_.start_half(gradient, weighed, half, positions_);
+  }
+
+  __device__ __forceinline__ void add_half(float (&sums)[32], float (&gradient)[32],
+                                           const ThreadPhases& phases, int half) {
+    const auto& input_at = positions_.inputs;
+    auto& flows = shared_.flows_of(positions_.flows);
+    if (!is_query_) keys_.add_final_k(gradient, half, positions_);
+    if (half < args_.angle_tiles) {
+      const std::uint32_t own_tile = is_query_ ? shared_.q_tile(input_at) : shared_.k_tile(input_at);
+      float turned[kOwnPairs];
+      turn_back(gradient, own_tile + half * kTile + queries_.fragment_, phases, turned);
+      if (is_query_)
+        queries_.hand_turned(turned, positions_);
+      else
+        keys_.store_turned(turned, half, flows.turns[keys_.warp_] + kTilePairs * half, positions_);
+    }
+    const int lane = ssd::group_thread() % 32;  // again: registers are short
+    add_gradient(sums, gradient, flows.biases[is_query_ ? 0 : 1][queries_.warp_] + 64 * half, lane);
+    hopper::pin_registers(gradient);
   }
 
   const HopperArgs& args_;
   Shared shared_;
   bool is_query_;
+  RolePositions<Shared> positions_;
   QueryWarpgroup<T> queries_;
   KeyWarpgroup<T> keys_;
 };

@@ -4,7 +4,7 @@
 // state. Warp w has rows 16w … 16w + 15 of every product:
 //
 //   dV = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ)    dk = Xᵀ·q + s∘leave ∘ (V·S'), turned back: dK over heads
-//   dθ of q and k
+//   dθ of q and k; q and k of the next head
 //
 // dy, M, X and q's part of dθ come from the query warpgroup.
 
@@ -24,6 +24,7 @@ class KeyWarpgroup {
   friend class Consumer<T>;
   using Io = typename T::Io;
   using Shared = HopperShared<T>;
+  using Positions = RolePositions<Shared>;
   static constexpr auto kAcross = hopper::Major::rows;
 
  public:
@@ -32,11 +33,32 @@ class KeyWarpgroup {
         shared_(shared),
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
-        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {
-    row_ = static_cast<int>(ssd::BlockPlace(args).row(args, 0));
-  }
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {}
 
  private:
+  /// Q and K to q and k of a head, `row`, in place: by the key warpgroup, which waits for M and X meanwhile.
+  __device__ __forceinline__ void turn_vectors(typename Shared::Inputs::Position at, int row) const {
+    const int thread = ssd::group_thread();
+    const int tiles = args_.angle_tiles;
+    const PhaseTile* const phases = phases_of(args_, row);
+    ThreadPhases own = load_thread_phases(phases, thread);
+    shared_.vectors().wait_full(at);
+    const float* const biases = shared_.biases();
+#pragma unroll 1
+    for (int half = 0; half < Shared::Layout::kHalves; ++half) {
+      const std::uint32_t of[2] = {shared_.q_tile(at) + half * kTile, shared_.k_tile(at) + half * kTile};
+      const float* const bias[2] = {biases + 64 * half, biases + T::kStates + 64 * half};
+      if (half >= tiles) {
+        shift_rows(of, bias, thread);
+        continue;
+      }
+      if (half > 0) own = load_thread_phases(phases + half, thread);
+      turn_rows(of, bias, own, thread);
+    }
+    hopper::fence_async_proxy();
+    ssd::warp_arrive(shared_.vectors().done(at), thread % 32);
+  }
+
   /// Starts to += Mᵀ or Xᵀ times rows of 64 columns.
   __device__ __forceinline__ static void multiply_transposed(float (&to)[32], std::uint32_t square,
                                                              std::uint32_t tile) {
@@ -45,10 +67,10 @@ class KeyWarpgroup {
   }
 
   /// Starts dk = (s∘leave ∘ V)·S' + Xᵀ·q, 64 states of it.
-  __device__ __forceinline__ void start_half(float (&dk)[32], const std::uint32_t (&weighed)[16],
-                                             int half) const {
-    start_gradient<kAcross>(dk, weighed, shared_.dstate_tile(input_at_) + half * kTile,
-                            shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
+  __device__ __forceinline__ void start_half(float (&dk)[32], const std::uint32_t (&weighed)[16], int half,
+                                             const Positions& at) const {
+    start_gradient<kAcross>(dk, weighed, shared_.dstate_tile(at.inputs) + half * kTile,
+                            shared_.crosses_tile(), shared_.q_tile(at.inputs) + half * kTile);
   }
 
   /// The sequence's last step, from the chunk's first on.
@@ -56,9 +78,8 @@ class KeyWarpgroup {
     return static_cast<int>(args_.bwd.in.seqlen - 1) - ssd::BlockPlace(args_).start;
   }
   /// (b, head), a row of the tensors of states.
-  __device__ __forceinline__ std::int64_t state_row(int head) const {
-    const ssd::BlockPlace place(args_);
-    return place.b * args_.bwd.in.nheads + place.first_head + head;
+  __device__ __forceinline__ std::int64_t state_row(const Positions& at) const {
+    return ssd::BlockPlace(args_).b * args_.bwd.in.nheads + at.head;
   }
   /// Adds a row of `width` values to those of step `last` from column `first` on.
   template <class Element>
@@ -71,25 +92,26 @@ class KeyWarpgroup {
     }
   }
 
-  __device__ __forceinline__ void add_final_v(float (&dv)[32], int head) const {
+  __device__ __forceinline__ void add_final_v(float (&dv)[32], const Positions& at) const {
     if (args_.final_v == nullptr || last_step() >= kSteps) return;
     const auto headdim = static_cast<int>(args_.bwd.in.headdim);
-    add_row(dv, last_step(), static_cast<const Io*>(args_.final_v) + state_row(head) * headdim, 0, headdim);
+    add_row(dv, last_step(), static_cast<const Io*>(args_.final_v) + state_row(at) * headdim, 0, headdim);
   }
-  __device__ __forceinline__ void add_final_k(float (&dk)[32], int head, int half) const {
+  __device__ __forceinline__ void add_final_k(float (&dk)[32], int half, const Positions& at) const {
     if (args_.final_k == nullptr || last_step() >= kSteps) return;
     const auto dstate = static_cast<int>(args_.bwd.in.dstate);
-    add_row(dk, last_step(), args_.final_k + state_row(head) * dstate, 64 * half, dstate);
+    add_row(dk, last_step(), args_.final_k + state_row(at) * dstate, 64 * half, dstate);
   }
 
   /// dθ, with the query warpgroup's part, and its sums.
-  __device__ __forceinline__ void store_turned(float (&turned)[kOwnPairs], int head, int tile, float* sums) {
-    const std::int64_t row = row_ + head;
+  __device__ __forceinline__ void store_turned(float (&turned)[kOwnPairs], int tile, float* sums,
+                                               Positions& at) {
+    const std::int64_t row = at.row;
     const int thread = ssd::group_thread();
     const float4* const of_q = shared_.turned_of_q() + thread;
     auto* const to =
         reinterpret_cast<float4*>(args_.work.dtheta + (row * args_.angle_tiles + tile) * kAngleTile) + thread;
-    shared_.turned().wait_full(turned_at_);
+    shared_.turned().wait_full(at.turned);
 #pragma unroll
     for (int i = 0; i < kOwnVectors; ++i) {
       const float4 other = of_q[i * ssd::kGroupThreads];
@@ -98,8 +120,8 @@ class KeyWarpgroup {
       turned[4 * i + 2] += other.z;
       turned[4 * i + 3] += other.w;
     }
-    hopper::barrier_arrive(shared_.turned().empty(turned_at_));
-    turned_at_.advance();
+    hopper::barrier_arrive(shared_.turned().empty(at.turned));
+    at.turned.advance();
 #pragma unroll
     for (int i = 0; i < kOwnVectors; ++i)
       to[i * kVectorsApart<1>] =
@@ -112,11 +134,6 @@ class KeyWarpgroup {
   int warp_;
   Patch at_;
   std::uint32_t fragment_;
-  int row_;  ///< of the first head
-  typename Shared::Inputs::Position input_at_;
-  typename Shared::Squares::Position square_at_;
-  typename Shared::Flows::Position flow_at_;
-  typename Shared::Turned::Position turned_at_;
 };
 
 }  // namespace ssmbench::mamba3_bwd

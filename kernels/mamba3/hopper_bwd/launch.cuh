@@ -13,8 +13,8 @@ namespace ssmbench::mamba3_bwd {
 inline HopperArgs make_args(const Mamba3BwdArgs& args, const SsdBwdArgs& of_heads, const Plan& plan,
                             const Workspace& work) {
   const bool is_mimo = args.in.scan.is_mimo;
-  HopperArgs to{{},        work,        plan.angles,   plan.angle_tiles,
-                plan.sums, plan.halves, args.dfinal_k, args.dfinal_v};
+  HopperArgs to{{},          work,          plan.angles,   plan.angle_tiles, plan.sums,
+                plan.halves, args.dfinal_k, args.dfinal_v, args.in.Q_bias,   args.in.K_bias};
   SsdBwdArgs& bwd = to.bwd;
   bwd = of_heads;
   bwd.in.groups = plan.groups;
@@ -27,13 +27,7 @@ inline HopperArgs make_args(const Mamba3BwdArgs& args, const SsdBwdArgs& of_head
   bwd.dB = args.dK;
   bwd.dC = args.dQ;
   const SsdInputs& in = bwd.in;
-  if (is_mimo) {
-    const auto of_group = [&](const void* data) {
-      return ssd::map_sequences(data, in, plan.groups, in.dstate);
-    };
-    to.B = of_group(plan.halves ? work.paired_k : args.in.K);
-    to.C = of_group(plan.halves ? work.paired_q : args.in.Q);
-  } else {
+  if (!is_mimo) {
     const auto inputs = [&](const void* data) { return ssd::map_sequences(data, in, in.nheads, in.headdim); };
     to.x = inputs(in.x);
     to.dout = inputs(bwd.dout);
@@ -42,9 +36,12 @@ inline HopperArgs make_args(const Mamba3BwdArgs& args, const SsdBwdArgs& of_head
       to.z = inputs(in.z);
       to.dz = inputs(bwd.dz);
     }
-    to.B = ssd::map_sequences(work.k, in, in.nheads, in.dstate);
-    to.C = ssd::map_sequences(work.q, in, in.nheads, in.dstate);
   }
+  const auto of_group = [&](const void* data) {
+    return ssd::map_sequences(data, in, plan.groups, in.dstate);
+  };
+  to.B = of_group(plan.halves ? work.paired_k : args.in.K);
+  to.C = of_group(plan.halves ? work.paired_q : args.in.Q);
   static_cast<ChunkGrid&>(to.plan) = plan;
   to.plan.slices = plan.slices;
   to.plan.per_slice = plan.per_slice;

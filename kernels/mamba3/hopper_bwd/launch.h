@@ -3,12 +3,13 @@
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 #include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
 #include "model/launch.h"
 
 namespace ssmbench::mamba3_bwd {
 
 /// The gradients of all chunks by wgmma (kernel.cuh), dQ and dK summed over heads: `plan` is of HeadSums::block, `ssd`
-/// as SSD's walks take it. Throws DeviceError when a tensor cannot be mapped.
+/// of heads. Throws DeviceError when a tensor cannot be mapped.
 Launch hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                         const Workspace& work);
 
@@ -16,6 +17,11 @@ Launch hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const 
 template <int kRanks>
 Launch ranked_hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                                const Workspace& work);
+
+/// SISO's walks over states and their gradients, which turn Q and K (walks.cuh). `walks`: SSD's, whose B and C are K and
+/// Q.
+Launch turning_walks(const Mamba3BwdArgs& args, const ssd_hopper_bwd::Walks& walks, const Plan& plan,
+                     const Workspace& work);
 
 /// MIMO's walks over states and their gradients, which write V and dy of ranks as well (rank_walks.cuh).
 /// `handed`: room for SSD's walk_handed_layout. Throws DeviceError when a tensor cannot be mapped.

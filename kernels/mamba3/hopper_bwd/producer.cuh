@@ -5,9 +5,46 @@
 
 #include "kernels/mamba3/hopper_bwd/block.cuh"
 #include "kernels/mamba3/hopper_bwd/product_of_states.cuh"
+#include "kernels/mamba3/hopper_bwd/turn.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
 
 namespace ssmbench::mamba3_bwd {
+
+/// Q and K of the block's group, for a head, with the head's biases; its phases to the L2, for threads have no room
+/// to load them early.
+template <class T>
+__device__ __forceinline__ void load_vectors(const HopperArgs& args, const HopperShared<T>& shared,
+                                             const ssd::BlockPlace& place, int head,
+                                             typename HopperShared<T>::Inputs::Position at) {
+  using Layout = HopperLayout<T>;
+  const auto ring = shared.vectors();
+  ring.wait_empty(at);
+  if (head > 0) {      // whose biases are where those of this head go
+    auto before = at;  // two slots: the one before is the other one
+    before.slot ^= 1;
+    before.parity ^= at.slot ^ 1;
+    ring.wait_done(before);
+  }
+  const int bytes = static_cast<int>(args.bwd.in.dstate) * 4;
+  const std::uint32_t full = ring.full(at);
+  hopper::barrier_arrive_expect(full, 2 * Layout::kVectors + 2 * bytes);
+  const std::int64_t biases = std::int64_t{place.first_head + head} * args.bwd.in.dstate;
+  hopper::load_bytes(shared.biases_address(), args.q_bias + biases, bytes, full);
+  hopper::load_bytes(shared.biases_address() + T::kStates * 4, args.k_bias + biases, bytes, full);
+#pragma unroll
+  for (int half = 0; half < Layout::kHalves; ++half) {
+    const hopper::TileOrigin from{{64 * half, place.group, place.start, place.b}};
+    hopper::load_tile(shared.q_tile(at) + half * kTile, args.C, from, full);
+    hopper::load_tile(shared.k_tile(at) + half * kTile, args.B, from, full);
+  }
+}
+
+__device__ __forceinline__ void prefetch_phases(const HopperArgs& args, const ssd::BlockPlace& place,
+                                                int head) {
+  if (head < place.heads)
+    hopper::prefetch_bytes(phases_of(args, place.row(args, head)),
+                           args.angle_tiles * static_cast<int>(sizeof(PhaseTile)));
+}
 
 /// By one thread.
 template <class T>
@@ -16,17 +53,15 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
   const ssd::BlockPlace place(args);
   const auto ring = shared.inputs();
   typename HopperShared<T>::Inputs::Position at;
+  prefetch_phases(args, place, 0);
+  prefetch_phases(args, place, 1);
   for (int head = 0; head < place.heads; ++head, at.advance()) {
+    load_vectors(args, shared, place, head, at);
+    prefetch_phases(args, place, head + 2);  // whose q and k are made while this head's products run
     ring.wait_empty(at);
     const std::uint32_t full = ring.full(at);
     hopper::barrier_arrive_expect(full, Layout::kStageBytes);
     const hopper::TileOrigin from = ssd::head_tile(place, head);
-    const auto load_vectors = [&](std::uint32_t tile, const CUtensorMap& map) {
-#pragma unroll
-      for (int half = 0; half < Layout::kHalves; ++half)
-        hopper::load_tile(tile + half * kTile, map,
-                          hopper::TileOrigin{{64 * half, from.at[1], from.at[2], from.at[3]}}, full);
-    };
     const std::int64_t row = place.row(args, head);
     const auto load_states = [&](std::uint32_t tile, const void* states) {
       hopper::load_bytes(tile, static_cast<const unsigned char*>(states) + row * Layout::kVectors,
@@ -35,14 +70,9 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
     hopper::load_bytes(shared.steps_address(at), args.work.steps + row * kStepFloats * kSteps,
                        ssd::kStepsBytes, full);
     hopper::load_bytes(shared.owns_address(at), args.work.owns + row * kSteps, Layout::kOwnsBytes, full);
-    load_vectors(shared.q_tile(at), args.C);
-    load_vectors(shared.k_tile(at), args.B);
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
-    // Threads load phases as they turn back: there is no room for them here.
-    const int angles = args.angle_tiles * kAngleTile;
-    hopper::prefetch_bytes(args.work.phases + row * angles, 4 * angles);
     load_states(shared.dstate_tile(at), args.work.dstates);
     load_states(shared.state_tile(at), args.work.states);
     if (head + 1 < place.heads) {  // whose slot is not empty yet

@@ -24,6 +24,7 @@ class QueryWarpgroup {
   friend class Consumer<T>;
   using Io = typename T::Io;
   using Shared = HopperShared<T>;
+  using Positions = RolePositions<Shared>;
   using Steps = float[kStepFloats][kSteps];
   static constexpr auto kAlong = hopper::Major::k;
   static constexpr auto kAcross = hopper::Major::rows;
@@ -36,11 +37,7 @@ class QueryWarpgroup {
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
         fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {
-    const ssd::BlockPlace place(args);
-    row_ = static_cast<int>(place.row(args, 0));
-    first_head_ = place.first_head;
-  }
+        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {}
 
  private:
   /// Starts to = tile (64 × N) times a tile of rows of N.
@@ -56,44 +53,40 @@ class QueryWarpgroup {
                                                                ssd::tile_operand(tile));
   }
 
-  __device__ __forceinline__ void advance() {
-    input_at_.advance();
-    square_at_.advance();
-    flow_at_.advance();
-  }
-
   /// Starts q·kᵀ of a slot of the inputs, once it is full.
   __device__ __forceinline__ void start_scores(float (&scores)[32],
                                                typename Shared::Inputs::Position at) const {
     shared_.inputs().wait_full(at);
+    shared_.vectors().wait_done(at);
     multiply_rows(scores, shared_.q_tile(at), shared_.k_tile(at));
   }
 
   /// M and X, and dout·silu'(Z); the sums of M ∘ X over rows.
   __device__ __forceinline__ void make_squares(float (&slopes)[T::kGated ? 32 : 1], float (&flow_out)[2],
-                                               int head) {
+                                               const Positions& at) {
     float scores[32];
-    start_scores(scores, input_at_);
+    start_scores(scores, at.inputs);
     std::uint32_t dy[16];
-    gate(dy, slopes);
-    shared_.squares().wait_empty(square_at_);
-    ssd::store_tile_pairs(shared_.dy_tile(input_at_) + fragment_, dy);
+    gate(dy, slopes, at);
+    shared_.squares().wait_empty(at.squares);
+    ssd::store_tile_pairs(shared_.dy_tile(at.inputs) + fragment_, dy);
     float crosses[32];
-    start_crosses(crosses, dy);
-    shared_.flows().wait_empty(flow_at_);
+    start_crosses(crosses, dy, at);
+    shared_.flows().wait_empty(at.flows);
     const float* const D = args_.bwd.in.D;
-    const float skip = D == nullptr ? 0.0F : D[first_head_ + head];
+    const float skip = D == nullptr ? 0.0F : D[at.head];
     hopper::wgmma_wait<0>();
     hopper::pin_registers(scores);
     hopper::pin_registers(crosses);
-    store_squares(scores, crosses, shared_.steps(input_at_), skip, flow_out);
+    store_squares(scores, crosses, shared_.steps(at.inputs), skip, flow_out, at);
     hopper::fence_async_proxy();  // dy, M and X
-    ssd::warp_arrive(shared_.squares().full(square_at_), at_.lane);
+    ssd::warp_arrive(shared_.squares().full(at.squares), at_.lane);
     group_barrier<kBarrier>();
   }
   /// Starts dy·Vᵀ.
-  __device__ __forceinline__ void start_crosses(float (&crosses)[32], std::uint32_t (&dy)[16]) const {
-    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
+  __device__ __forceinline__ void start_crosses(float (&crosses)[32], std::uint32_t (&dy)[16],
+                                                const Positions& at) const {
+    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(at.inputs), kTile);
     hopper::pin_registers(dy);
     hopper::wgmma_fence();
 #pragma unroll
@@ -102,48 +95,49 @@ class QueryWarpgroup {
     hopper::wgmma_commit();
   }
 
-  __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
+  __device__ __forceinline__ ThreadPhases load_phases(int half, const Positions& at) const {
     if (half >= args_.angle_tiles) return {};
-    return load_own_phases(args_, row_ + head, half, ssd::group_thread());
+    return load_thread_phases(phases_of(args_, at.row) + half, ssd::group_thread());
   }
 
   /// Starts dq = (enter ∘ dy)·S + X·k, 64 states of it.
-  __device__ __forceinline__ void start_half(float (&dq)[32], const std::uint32_t (&weighed)[16],
-                                             int half) const {
-    start_gradient<kAlong>(dq, weighed, shared_.state_tile(input_at_) + half * kTile, shared_.crosses_tile(),
-                           shared_.k_tile(input_at_) + half * kTile);
+  __device__ __forceinline__ void start_half(float (&dq)[32], const std::uint32_t (&weighed)[16], int half,
+                                             const Positions& at) const {
+    start_gradient<kAlong>(dq, weighed, shared_.state_tile(at.inputs) + half * kTile, shared_.crosses_tile(),
+                           shared_.k_tile(at.inputs) + half * kTile);
   }
 
   /// Hands its part of dθ to the key warpgroup.
-  __device__ __forceinline__ void hand_turned(const float (&turned)[kOwnPairs]) {
-    shared_.turned().wait_empty(turned_at_);
+  __device__ __forceinline__ void hand_turned(const float (&turned)[kOwnPairs], Positions& at) {
+    shared_.turned().wait_empty(at.turned);
     float4* const to = shared_.turned_of_q() + ssd::group_thread();
 #pragma unroll
     for (int i = 0; i < kOwnVectors; ++i)
       to[i * ssd::kGroupThreads] =
           make_float4(turned[4 * i], turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3]);
-    hopper::barrier_arrive(shared_.turned().full(turned_at_));
-    turned_at_.advance();
+    hopper::barrier_arrive(shared_.turned().full(at.turned));
+    at.turned.advance();
   }
 
   /// dy = dout·silu(Z), rounded, and dout·silu'(Z).
-  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], float (&slopes)[T::kGated ? 32 : 1]) const {
-    ssd::load_tile_pairs(dy, shared_.dout_tile(input_at_) + fragment_);
+  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], float (&slopes)[T::kGated ? 32 : 1],
+                                       const Positions& at) const {
+    ssd::load_tile_pairs(dy, shared_.dout_tile(at.inputs) + fragment_);
     if constexpr (T::kGated) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         std::uint32_t z[4];
-        load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
+        load_matrices(z, (shared_.z_tile(at.inputs) + fragment_) ^ j * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int at = 4 * j + i;
-          const float2 dout = unpack_pair<Io>(dy[at]);
+          const int pair = 4 * j + i;
+          const float2 dout = unpack_pair<Io>(dy[pair]);
           const float2 gates = unpack_pair<Io>(z[i]);
           const ValueSlope first = ssd::silu_approximate(gates.x);
           const ValueSlope second = ssd::silu_approximate(gates.y);
-          dy[at] = pack_pair<Io>(dout.x * first.value, dout.y * second.value);
-          slopes[2 * at] = dout.x * first.slope;
-          slopes[2 * at + 1] = dout.y * second.slope;
+          dy[pair] = pack_pair<Io>(dout.x * first.value, dout.y * second.value);
+          slopes[2 * pair] = dout.x * first.slope;
+          slopes[2 * pair + 1] = dout.y * second.slope;
         }
       }
     }
@@ -165,11 +159,12 @@ class QueryWarpgroup {
   /// columns each, up to the diagonal, whose elements come to the front: the code of all roles has to fit in the
   /// instruction cache.
   __device__ __forceinline__ void store_squares(float (&scores)[32], float (&crosses)[32], const Steps& steps,
-                                                float skip, float (&flow_out)[2]) const {
-    auto& flows = shared_.flows_of(flow_at_);
+                                                float skip, float (&flow_out)[2],
+                                                const Positions& positions) const {
+    auto& flows = shared_.flows_of(positions.flows);
     const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
                            kLog2E * steps[kStepDecay][at_.row_of(2)]};
-    const float* const of_owns = shared_.owns(input_at_);
+    const float* const of_owns = shared_.owns(positions.inputs);
     const float owns[2] = {of_owns[at_.row_of(0)], of_owns[at_.row_of(2)]};
     const float* const decays = steps[kStepDecay] + at_.column_of(0, 0);
     const float* const deltas = steps[kStepDelta] + at_.column_of(0, 0);
@@ -246,12 +241,7 @@ class QueryWarpgroup {
   int warp_;
   Patch at_;
   std::uint32_t fragment_;
-  int row_, first_head_;  ///< of the first head
-  int ahead_;             ///< the step of row_of(0) less that of column_of(0, 0)
-  typename Shared::Inputs::Position input_at_;
-  typename Shared::Squares::Position square_at_;
-  typename Shared::Flows::Position flow_at_;
-  typename Shared::Turned::Position turned_at_;
+  int ahead_;  ///< the step of row_of(0) less that of column_of(0, 0)
 };
 
 }  // namespace ssmbench::mamba3_bwd

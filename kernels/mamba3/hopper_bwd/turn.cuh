@@ -68,19 +68,108 @@ __device__ __forceinline__ float2 turn_pair(float2 x, Turn turn) {
   return make_float2(x.x * turn.cosine - x.y * turn.sine, x.x * turn.sine + x.y * turn.cosine);
 }
 
-/// Phases of a thread's pairs, on their way while products are.
+/// MIMO's phases of a thread's pairs, on their way while products are.
 struct OwnPhases {
   uint4 vectors[kOwnVectors];
 };
-__device__ __forceinline__ OwnPhases load_own_phases(const HopperArgs& args, std::int64_t row, int tile,
-                                                     int thread) {
-  const auto* const from =
-      reinterpret_cast<const uint4*>(args.work.phases + (row * args.angle_tiles + tile) * kAngleTile) +
-      thread;
-  OwnPhases phases;
+
+/// SISO's: a thread's part of a PhaseTile, on its way while products are.
+struct ThreadPhases {
+  uint4 of_steps[2];
+  uint4 starts[2];
+
+  /// Of the pairs of vector j, as angle tiles have them.
+  __device__ __forceinline__ uint4 vector(int j) const {
+    const uint4& words = of_steps[j / 2];
+    const uint2 steps = j % 2 == 0 ? make_uint2(words.x, words.y) : make_uint2(words.z, words.w);
+    const uint4& of_pairs = starts[j / 2];
+    const uint2 start = j % 2 == 0 ? make_uint2(of_pairs.x, of_pairs.y) : make_uint2(of_pairs.z, of_pairs.w);
+    return make_uint4(start.x + (steps.x << 16), start.x + (steps.x & 0xFFFF0000U), start.y + (steps.y << 16),
+                      start.y + (steps.y & 0xFFFF0000U));
+  }
+};
+__device__ __forceinline__ ThreadPhases load_thread_phases(const PhaseTile* tile, int thread) {
+  const auto* const of_steps = reinterpret_cast<const uint4*>(tile->of_steps) + thread;
+  const auto* const starts = reinterpret_cast<const uint4*>(tile->starts) + thread % 4 * 2;
+  return {{__ldg(of_steps), __ldg(of_steps + ssd::kGroupThreads)}, {__ldg(starts), __ldg(starts + 1)}};
+}
+
+/// The phase tiles of a row.
+__device__ __forceinline__ const PhaseTile* phases_of(const HopperArgs& args, std::int64_t row) {
+  return reinterpret_cast<const PhaseTile*>(args.work.phases) + row * args.angle_tiles;
+}
+
+/// Biases of a lane's columns of 16 states, from those of the states.
+__device__ __forceinline__ float4 lane_biases(const float* of_states, int lane) {
+  const auto* const from = reinterpret_cast<const float2*>(of_states) + lane % 4;
+  const float2 first = from[0];
+  const float2 second = from[4];
+  return make_float4(first.x, first.y, second.x, second.y);
+}
+/// A warp's 16 rows of tiles of 64 states of Q or K, in place: biases are added, states turned. `biases`: of the
+/// states; `phases` are lost. A loop, since the code of all roles has to fit in the instruction cache.
+template <int kTiles>
+__device__ __forceinline__ void turn_rows(const std::uint32_t (&tiles)[kTiles],
+                                          const float* const (&biases)[kTiles], ThreadPhases& phases,
+                                          int thread) {
+  const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
+#pragma unroll 1
+  for (int columns = 0; columns < 64; columns += 32) {
 #pragma unroll
-  for (int i = 0; i < kOwnVectors; ++i) phases.vectors[i] = __ldg(from + i * kVectorsApart<1>);
-  return phases;
+    for (int j = 0; j < 2; ++j) {
+      std::uint32_t x[kTiles][4];
+      float4 of_lane[kTiles];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        load_matrices(x[tile], (tiles[tile] + fragment) ^ 2 * columns ^ j * 32);
+        of_lane[tile] = lane_biases(biases[tile] + columns + 16 * j, thread);
+      }
+      const uint4 vector = phases.vector(j);
+      const std::uint32_t own[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Turn turn = turn_of(own[i]);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const float2 pair = turn_pair(plus(x[tile][i], of_lane[tile], i), turn);
+          x[tile][i] = pack_pair<__nv_bfloat16>(pair.x, pair.y);
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+        hopper::store_matrices((tiles[tile] + fragment) ^ 2 * columns ^ j * 32, x[tile][0], x[tile][1],
+                               x[tile][2], x[tile][3]);
+    }
+    phases.of_steps[0] = phases.of_steps[1];
+    phases.starts[0] = phases.starts[1];
+  }
+}
+/// The same of states that do not turn.
+template <int kTiles>
+__device__ __forceinline__ void shift_rows(const std::uint32_t (&tiles)[kTiles],
+                                           const float* const (&biases)[kTiles], int thread) {
+  const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
+#pragma unroll 1
+  for (int columns = 0; columns < 64; columns += 32) {
+    std::uint32_t x[kTiles][2][4];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) load_matrices(x[tile][j], (tiles[tile] + fragment) ^ 2 * columns ^ j * 32);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float4 bias = lane_biases(biases[tile] + columns + 16 * j, thread);
+        std::uint32_t(&of)[4] = x[tile][j];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = plus(of[i], bias, i);
+          of[i] = pack_pair<__nv_bfloat16>(pair.x, pair.y);
+        }
+        hopper::store_matrices((tiles[tile] + fragment) ^ 2 * columns ^ j * 32, of[0], of[1], of[2], of[3]);
+      }
+  }
 }
 
 /// Turns vector j of a thread's pairs of dq or dk back, and gives what they are of dθ. `tile`: the lane's address in
@@ -102,10 +191,10 @@ __device__ __forceinline__ void turn_vector(float (&gradient)[32], std::uint32_t
     first = back;
   }
 }
-__device__ __forceinline__ void turn_back(float (&gradient)[32], std::uint32_t tile, const OwnPhases& phases,
-                                          float (&turned)[kOwnPairs]) {
+__device__ __forceinline__ void turn_back(float (&gradient)[32], std::uint32_t tile,
+                                          const ThreadPhases& phases, float (&turned)[kOwnPairs]) {
 #pragma unroll
-  for (int j = 0; j < kOwnVectors; ++j) turn_vector(gradient, tile, phases.vectors[j], turned, j);
+  for (int j = 0; j < kOwnVectors; ++j) turn_vector(gradient, tile, phases.vector(j), turned, j);
 }
 
 /// Adds to the sums over heads, and sums a warp's 16 rows to the 64 columns of `to`.

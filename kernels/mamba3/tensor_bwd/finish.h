@@ -81,16 +81,88 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
 /// Parts that the sums over a step's pairs are cut into.
 inline constexpr int kQuarters = 4;
 
+/// What the gradients of a span's steps are made of.
+struct alignas(16) StepFlows {
+  float flows[kFlowRows][kSteps];
+  float run_flows[2][kSpanSums];  ///< sums of kFlowOut and kFlowIn
+  float past[kSteps];             ///< what flows past a step
+  float before[kSteps];           ///< ds of the step before
+  StepScalars steps[kSteps];
+};
+
+/// dADT, dDT and dTrap of a span's steps: what flows, then its sums over runs, then what flows past steps, then theirs.
+template <class Io, class Form>
+struct StepGradients {
+  const Mamba3BwdArgs& args;
+  const Plan& plan;
+  const Workspace& from;
+  StepFlows& memory;
+  const Span& row;
+
+  /// One of [flow][step], and with the first ones what there is of the step.
+  SSMBENCH_TEAM void load_flow(int at) const {
+    const int t = at % kSpanSteps;
+    const std::int64_t flows = row.row_of(plan, t / kEach) * kFlowRows + at / kSpanSteps;
+    memory.flows[at / kSpanSteps][t] =
+        t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
+    if (at >= row.steps) return;
+    memory.before[t] = before(t);
+    memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t));
+  }
+  /// One of [kFlowOut, kFlowIn][run].
+  SSMBENCH_TEAM void add_run(int at) const {
+    const int run = at % kSpanSums;
+    const int which = at / kSpanSums;
+    float sum = 0;
+    for (int u = 0; u < kSumSteps; ++u) sum += memory.flows[which][run * kSumSteps + u];
+    memory.run_flows[which][run] = sum;
+  }
+  SSMBENCH_TEAM void add_past(int t) const { memory.past[t] = flows_past(t); }
+  /// `of_rates`: Σ ω·Θ over the step's pairs.
+  SSMBENCH_TEAM void store(int t, float of_rates) const {
+    const std::int64_t to = row.scalar(plan, t);
+    const StepScalars step = memory.steps[t];
+    const float earlier = memory.before[t];
+    const float now = memory.flows[kFlowScale][t] + memory.flows[kFlowOwn][t];
+    // Nothing flows past the first step where no state enters: the sums cancel there, but for their rounding.
+    const bool enters = row.start + t > 0 || args.in.input_ssm != nullptr;
+    args.dadt[to] = enters ? memory.past[t] : 0.0F;
+    args.ddt[to] = step.closed * earlier + step.open * now + of_rates;
+    Io::store(args.dtrap, to, step.open * step.closed * step.dt * (now - earlier));
+  }
+
+ private:
+  static constexpr int kEach = kChunkSteps<Form>;
+
+  /// What flows past step t within its chunk: into the state before it, and out of it from there on.
+  SSMBENCH_TEAM float flows_past(int t) const {
+    const int own = t / kSumSteps;
+    const int first = own / kSums<Form> * kSums<Form>;
+    float sum = 0;
+    for (int u = own * kSumSteps; u < (own + 1) * kSumSteps; ++u)
+      sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
+    for (int run = first; run < first + kSums<Form>; ++run)
+      if (run != own) sum += memory.run_flows[run < own ? kFlowIn : kFlowOut][run];
+    return sum;
+  }
+
+  /// ds of the step before.
+  SSMBENCH_TEAM float before(int t) const {
+    if (row.start + t == 0)
+      return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
+    // The chunk before the span is a row before it.
+    const int earlier = t - 1 + kEach;
+    const std::int64_t scales = row.row_of(plan, earlier / kEach - 1) * kFlowRows + kFlowScale;
+    return Io::fetch(from.flows + scales * kSteps + earlier % kEach);
+  }
+};
+
 /// Memory of a block that finishes a span.
 struct alignas(16) FinishMemory {
   float turns[kSteps * kMaxAnglePitch];  ///< [step][pair]: Σ dθ from the step to the end of its run; then ω·Θ
   float runs[kSpanSums][kMaxAngles];  ///< Σ dθ
-  float flows[kFlowRows][kSteps];
-  float run_flows[2][kSpanSums];  ///< sums of kFlowOut and kFlowIn
   float quarters[kQuarters][kSteps];
-  float past[kSteps];    ///< what flows past a step
-  float before[kSteps];  ///< ds of the step before
-  StepScalars steps[kSteps];
+  StepFlows flows;
 };
 
 /// dAngles, dADT, dDT and dTrap of a span, whose chunks are as many as there are ranks. A thread has a pair of a run of
@@ -109,29 +181,30 @@ struct Finish {
     team.for_all(of_runs + kFlowRows * kSpanSteps, [&](int i) {
       const Split at = split<kTilePairs>(i, plan.angles);
       if (i < of_runs) return load_turns(at.of, at.rest);
-      load_flow(i - of_runs);
+      flows().load_flow(i - of_runs);
     });
     team.for_all(of_runs + 2 * kSpanSums, [&](int i) {
       const Split at = split<kTilePairs>(i, plan.angles);
       if (i < of_runs) return store_rates(at.of, at.rest);
-      const int run = (i - of_runs) % kSpanSums;
-      const int which = (i - of_runs) / kSpanSums;
-      float sum = 0;
-      for (int u = 0; u < kSumSteps; ++u) sum += memory.flows[which][run * kSumSteps + u];
-      memory.run_flows[which][run] = sum;
+      flows().add_run(i - of_runs);
     });
     constexpr int kTurned = kQuarters * kSpanSteps;
     team.for_all(kTurned + kSpanSteps, [&](int i) {
       if (i < kTurned) return add_turned(i % kQuarters, i / kQuarters);
-      memory.past[i - kTurned] = flows_past(i - kTurned);
+      flows().add_past(i - kTurned);
     });
-    team.for_all(row.steps, [&](int t) { store_scalars(t); });
+    team.for_all(row.steps, [&](int t) {
+      float of_rates = 0;
+      for (int quarter = 0; quarter < kQuarters; ++quarter) of_rates += memory.quarters[quarter][t];
+      flows().store(t, of_rates);
+    });
   }
 
  private:
   static constexpr int kEach = kChunkSteps<Form>;
 
   SSMBENCH_TEAM int pitch() const { return angle_pitch(plan); }
+  SSMBENCH_TEAM StepGradients<Io, Form> flows() const { return {args, plan, from, memory.flows, row}; }
 
   /// dθ of a run's steps, summed from the last one on.
   SSMBENCH_TEAM void load_turns(int run, int pair) const {
@@ -150,29 +223,6 @@ struct Finish {
       }
     }
     memory.runs[run][pair] = sum;
-  }
-
-  /// One of [flow][step], and with the first ones what there is of the step.
-  SSMBENCH_TEAM void load_flow(int at) const {
-    const int t = at % kSpanSteps;
-    const std::int64_t flows = row.row_of(plan, t / kEach) * kFlowRows + at / kSpanSteps;
-    memory.flows[at / kSpanSteps][t] =
-        t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
-    if (at >= row.steps) return;
-    memory.before[t] = before(t);
-    memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t));
-  }
-
-  /// What flows past step t within its chunk: into the state before it, and out of it from there on.
-  SSMBENCH_TEAM float flows_past(int t) const {
-    const int own = t / kSumSteps;
-    const int first = own / kSums<Form> * kSums<Form>;
-    float sum = 0;
-    for (int u = own * kSumSteps; u < (own + 1) * kSumSteps; ++u)
-      sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
-    for (int run = first; run < first + kSums<Form>; ++run)
-      if (run != own) sum += memory.run_flows[run < own ? kFlowIn : kFlowOut][run];
-    return sum;
   }
 
   SSMBENCH_TEAM void store_rates(int run, int pair) const {
@@ -195,7 +245,7 @@ struct Finish {
       const float turn = kPi * (behind + turns[u * pitch()]);
       turns[u * pitch()] = rate * turn;
       Io::template store_rate<Form::kIsMimo>(args.drates, at + u * to_pitch,
-                                             (1.0F - rate * rate) * memory.steps[first + u].dt * turn);
+                                             (1.0F - rate * rate) * memory.flows.steps[first + u].dt * turn);
     }
   }
 
@@ -205,30 +255,6 @@ struct Finish {
     float sum = 0;
     for (int pair = quarter; pair < plan.angles; pair += kQuarters) sum += turns[pair];
     memory.quarters[quarter][t] = sum;
-  }
-
-  /// ds of the step before.
-  SSMBENCH_TEAM float before(int t) const {
-    if (row.start + t == 0)
-      return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
-    // The chunk before the span is a row before it.
-    const int earlier = t - 1 + kEach;
-    const std::int64_t scales = row.row_of(plan, earlier / kEach - 1) * kFlowRows + kFlowScale;
-    return Io::fetch(from.flows + scales * kSteps + earlier % kEach);
-  }
-
-  SSMBENCH_TEAM void store_scalars(int t) const {
-    const std::int64_t to = row.scalar(plan, t);
-    const StepScalars step = memory.steps[t];
-    const float earlier = memory.before[t];
-    const float now = memory.flows[kFlowScale][t] + memory.flows[kFlowOwn][t];
-    float of_rates = 0;
-    for (int quarter = 0; quarter < kQuarters; ++quarter) of_rates += memory.quarters[quarter][t];
-    // Nothing flows past the first step where no state enters: the sums cancel there, but for their rounding.
-    const bool enters = row.start + t > 0 || args.in.input_ssm != nullptr;
-    args.dadt[to] = enters ? memory.past[t] : 0.0F;
-    args.ddt[to] = step.closed * earlier + step.open * now + of_rates;
-    Io::store(args.dtrap, to, step.open * step.closed * step.dt * (now - earlier));
   }
 };
 

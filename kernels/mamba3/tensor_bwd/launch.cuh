@@ -2,7 +2,8 @@
 
 // cuda-chunked and cuda-hopper for Mamba-3's gradients: launch. In order:
 //
-//   increments, starts   phases before all chunks
+//   increments, starts   phases before all chunks; with SISO cuda-hopper makes all phases there, and turns q and k in
+//                        its walks and its gradient kernel (hopper_bwd/phases.h)
 //   prepare              prepare.h: phases, rotated q and k; s, γ and decays of all steps
 //   raise                with MIMO, factors.h: V and dy of ranks
 //   states               SSD's walks over the states at the borders of chunks, and over their gradients: those of
@@ -10,7 +11,8 @@
 //                        make q, k, V and dy of ranks on their way (hopper_bwd/rank_walks.cuh)
 //   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per
 //                        chunk of the heads of a group
-//   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
+//   turns, finish        finish.h, with SISO cuda-hopper hopper_bwd/finish.cuh: dAngles, dADT, dDT, dTrap; gradients of
+//                        the input states
 //   lower                with MIMO, factors.h: dV, dZ, and sums for the gradients of the factors
 //   heads, rows          sums over the heads of a group, but for cuda-hopper; over sequences and chunks
 
@@ -23,6 +25,9 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/hopper_bwd/finish.cuh"
+#include "kernels/mamba3/hopper_bwd/launch.h"
+#include "kernels/mamba3/hopper_bwd/phases.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
@@ -30,7 +35,6 @@
 namespace ssmbench::ssd_hopper_bwd {
 extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
                                                 const ChunkedBwdWorkspace&, void*);
-extern template void launch_walks_alone<__nv_bfloat16>(const Walks&, cudaStream_t);
 }  // namespace ssmbench::ssd_hopper_bwd
 
 namespace ssmbench::mamba3_bwd {
@@ -126,6 +130,10 @@ struct DeviceIo {
     else
       store(data, at, value);
   }
+  static __device__ void store_four(void* data, std::int64_t at, const float (&values)[4]) {
+    *reinterpret_cast<uint2*>(static_cast<Bf16*>(data) + at) =
+        make_uint2(pack_pair<Bf16>(values[0], values[1]), pack_pair<Bf16>(values[2], values[3]));
+  }
   template <class T>
   static __device__ void load_shared(T (&to)[4], const T* data) {
     const uint4 bits = *reinterpret_cast<const uint4*>(data);
@@ -155,13 +163,15 @@ struct DeviceIo {
 };
 
 /// A block's threads.
-struct BlockTeam {
+template <int kBlockThreads>
+struct Threads {
   template <class Body>
   __device__ void for_all(int count, const Body& body) const {
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) body(i);
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlockThreads) body(i);
     __syncthreads();
   }
 };
+using BlockTeam = Threads<kThreads>;
 
 __device__ std::int64_t thread_of_grid() {
   return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -178,6 +188,21 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
   if (at < plan.batch * plan.nheads * plan.angles) add_starts(args.in, plan, work, at);
+}
+
+inline constexpr int kPhaseThreads = 128;
+
+__global__ void __launch_bounds__(kPhaseThreads)
+    chunk_phases_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ PhaseMemory memory;
+  const Threads<kPhaseThreads> team;
+  ChunkPhases<DeviceIo, Threads<kPhaseThreads>>{args.in, plan, work, memory, Span(plan, blockIdx.x), team}
+      .run();
+}
+
+__global__ void phase_starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.nheads * plan.angles) add_phase_starts(args.in, plan, work, at);
 }
 
 __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -259,6 +284,13 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
   Finish<DeviceIo, Form, BlockTeam>{args, plan, work, memory, Span(plan, blockIdx.x), team}.run();
 }
 
+__global__ void __launch_bounds__(kFinishThreads, 6)
+    chunk_finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ ChunkFinishMemory memory;
+  const Span row(plan, blockIdx.x);
+  ChunkFinish<DeviceIo>(args, plan, work, memory, row).run();
+}
+
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
   if (at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet)
@@ -305,8 +337,8 @@ inline SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Wo
 /// the plan.
 struct Products {
   HeadSums head_sums;
-  bool
-      walks_make_operands;  ///< V and dy of ranks, and q and k for themselves: the gradient kernel makes its own
+  /// V and dy of ranks, and q and k for themselves: the gradient kernel makes its own. With SISO phases are PhaseTiles.
+  bool walks_make_operands;
   Launch (*states)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work,
                    void* handed);
   Launch (*gradients)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
@@ -345,7 +377,7 @@ inline HandedLayout handed_of(const Plan& plan) {
                                             kSteps * plan.dstate_tiles);
 }
 
-inline Launch hopper_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd, const Plan& plan,
+inline Launch hopper_states(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                             const Workspace& work, void* handed) {
   ChunkedBwdPlan cut{};
   static_cast<ChunkGrid&>(cut) = plan;
@@ -354,10 +386,12 @@ inline Launch hopper_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd
   arrays.states = work.states;
   arrays.dstates = work.dstates;
   arrays.unscales = work.flows;  // of f16 alone
-  const auto walks = ssd_hopper_bwd::make_walks<Bf16>(ssd, cut, arrays, handed);
-  return [=](void* stream) {
-    ssd_hopper_bwd::launch_walks_alone<Bf16>(walks, static_cast<cudaStream_t>(stream));
-  };
+  SsdBwdArgs of_groups = ssd;
+  of_groups.in.groups = plan.groups;
+  of_groups.in.heads_per_group = plan.nheads / plan.groups;
+  of_groups.in.B = args.in.K;
+  of_groups.in.C = args.in.Q;
+  return turning_walks(args, ssd_hopper_bwd::make_walks<Bf16>(of_groups, cut, arrays, handed), plan, work);
 }
 
 /// The reason where it is the GPU's.
@@ -428,15 +462,23 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   const auto by_block = [&](auto kernel, std::int64_t blocks) {
     return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
   };
-  std::vector<Launch> launches{by_block(increments_kernel<Form>, ceil_div(spans, kIncrementSpans)),
-                               elementwise(starts_kernel, heads * plan.angles)};
+  const bool rotates = !products.walks_make_operands;
+  const bool turns_later = !rotates && !Form::kIsMimo;
+  std::vector<Launch> launches;
+  if (turns_later) {
+    launches = {launch_of(chunk_phases_kernel, spans, dim3(kPhaseThreads), 0, args, plan, work),
+                elementwise(phase_starts_kernel, heads * plan.angles)};
+  } else {
+    launches = {by_block(increments_kernel<Form>, ceil_div(spans, kIncrementSpans)),
+                elementwise(starts_kernel, heads * plan.angles)};
+  }
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
   if (plan.halves && args.dfinal_ssm != nullptr)
     launches.push_back(elementwise(last_adjoint_kernel, heads * plan.headdim * plan.dstate));
-  const bool rotates = !products.walks_make_operands;
-  launches.push_back(launch_of(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, spans,
-                               dim3(kThreads), 0, args, plan, work, rotates));
+  if (!turns_later)
+    launches.push_back(launch_of(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>,
+                                 spans, dim3(kThreads), 0, args, plan, work, rotates));
   const std::int64_t octets_of_group = plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet;
   if constexpr (Form::kIsMimo) {
     if (rotates)
@@ -454,7 +496,9 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   launches.push_back(products.gradients(args, ssd, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
-  launches.push_back(by_block(finish_kernel<Form>, spans));
+  launches.push_back(turns_later
+                         ? launch_of(chunk_finish_kernel, spans, dim3(kFinishThreads), 0, args, plan, work)
+                         : by_block(finish_kernel<Form>, spans));
   if (products.head_sums == HeadSums::kernel) launches.push_back(elementwise(heads_kernel, octets_of_group));
   const auto by_columns = [&](auto kernel, int columns) {
     const int slabs = static_cast<int>(ceil_div(columns, kSumColumns));

@@ -75,6 +75,26 @@ SSMBENCH_HD constexpr AngleAt angle_at(int vector) {
           vector / kThreadsOfTile * 2 * kApartPairs + thread % kApartPairs};
 }
 
+/// The phases of a chunk and 32 pairs as SISO's gradients of cuda-hopper take them: a thread has its pairs of a 64 × 64
+/// product in two vectors of 16-bit elements.
+struct alignas(16) PhaseTile {
+  std::uint32_t of_steps[kAngleTile / 2];  ///< what the chunk's steps have added, the upper 16 bits, rounded
+  std::uint32_t starts[kTilePairs];        ///< the phases before the chunk, at start_slot()
+};
+inline constexpr int kPhaseElements = 8;  ///< of a vector
+inline constexpr int kPhaseVectors = kAngleTile / kPhaseElements;
+/// An element of a vector of a phase tile: those of the two angle vectors of the same thread.
+SSMBENCH_HD constexpr AngleAt phase_at(int vector, int element) {
+  constexpr int kThreadsOfTile = 2 * kSteps;
+  const int angle_vector = (vector / kThreadsOfTile * 2 + element / kAngleVector) * kThreadsOfTile;
+  const AngleAt first = angle_at(angle_vector + vector % kThreadsOfTile);
+  return {first.t + element % 2 * kApartSteps, first.pair + element % kAngleVector / 2 * kApartPairs};
+}
+/// A thread's pairs are neighbours.
+SSMBENCH_HD constexpr int start_slot(int pair) {
+  return pair % kApartPairs * (kTilePairs / kApartPairs) + pair / kApartPairs;
+}
+
 /// i = of·kLikely + rest: without a division where `width` is what it mostly is.
 struct Split {
   int of, rest;
@@ -110,11 +130,11 @@ struct Plan : ChunkGrid {
   int factor_sums;     ///< of a span: dMIMO_V, dMIMO_Z and dMIMO_Out, [rank][head dim]; then dD
 
   // Byte offsets into the workspace. States are in the order of state_of().
-  std::size_t q, k;        ///< [B, L, R, H, N] io dtype: rotated; not of MIMO with HeadSums::block
+  std::size_t q, k;        ///< [B, L, R, H, N] io dtype: rotated; only with HeadSums::kernel
   std::size_t dq, dk;      ///< [B, L, R, H, N] f32: their gradients, turned back; only with HeadSums::kernel
   std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, R, G, N] f32; only where there are several slices
-  std::size_t phases;      ///< [row][angle tile] tiles of u32: of θ
-  std::size_t dtheta;      ///< the same of f32
+  std::size_t phases;      ///< [row][angle tile] tiles of u32: of θ; of SISO with HeadSums::block PhaseTiles
+  std::size_t dtheta;      ///< [row][angle tile] tiles of f32
   std::size_t starts;      ///< [row][S] u32: phases before the chunk
   std::size_t steps;       ///< [row][kStepFloats][row of the chunk] f32
   std::size_t owns;        ///< [row][row of the chunk] f32: γ
@@ -194,8 +214,9 @@ struct Plan : ChunkGrid {
     // MIMO's walks leave v and dy for the gradient kernel alone, a chunk of a head in one piece.
     const bool by_chunks = scan.is_mimo && head_sums == HeadSums::block;
     const std::int64_t states_of_all = tiles() * kSteps * kSteps;
-    const std::int64_t vectors = by_chunks ? 0 : batch * sequence_rows() * nheads * dstate;
-    const std::int64_t of_heads = head_sums == HeadSums::kernel ? vectors : 0;
+    const std::int64_t vectors =
+        head_sums == HeadSums::kernel ? batch * sequence_rows() * nheads * dstate : 0;
+    const bool has_tiles = head_sums == HeadSums::block && !scan.is_mimo;  // of phases
     const std::int64_t angle_elements_of_all = rows * angle_tiles * angle_elements();
     const std::int64_t heads = batch * nheads;
     const std::int64_t starting = scan.has_initial_states ? heads : 0;
@@ -210,13 +231,14 @@ struct Plan : ChunkGrid {
     WorkspaceLayout layout;
     q = layout.take(vectors, kIo);
     k = layout.take(vectors, kIo);
-    dq = layout.take(of_heads, sizeof(float));
-    dk = layout.take(of_heads, sizeof(float));
+    dq = layout.take(vectors, sizeof(float));
+    dk = layout.take(vectors, sizeof(float));
     slice_sums =
         layout.take(slices > 1 ? slices * 2 * batch * sequence_rows() * groups * dstate : 0, sizeof(float));
-    phases = layout.take(angle_elements_of_all, sizeof(float));
+    phases = has_tiles ? layout.take(rows * angle_tiles, sizeof(PhaseTile))
+                       : layout.take(angle_elements_of_all, sizeof(float));
     dtheta = layout.take(angle_elements_of_all, sizeof(float));
-    starts = layout.take(rows * angles, sizeof(float));
+    starts = layout.take(has_tiles ? 0 : rows * angles, sizeof(float));
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
     seeds = layout.take(starting * state, sizeof(float));
@@ -290,6 +312,12 @@ struct Workspace {
     first_ups = floats(plan.first_ups);
   }
 };
+
+/// A PhaseTile of a row.
+SSMBENCH_HD inline PhaseTile& phase_tile(const Plan& plan, const Workspace& work, std::int64_t row,
+                                         int tile) {
+  return reinterpret_cast<PhaseTile*>(work.phases)[row * plan.angle_tiles + tile];
+}
 
 /// Where a row is.
 struct Row {

@@ -274,6 +274,54 @@ SSMBENCH_TEAM inline void order_biases(const Mamba3Args& args, const Plan& plan,
                       : 0.0F;
 }
 
+/// The numbers of a span's steps: decays, s and γ. A part's sums first, then rows.
+template <class Io, class Form>
+struct StepNumbers {
+  const Mamba3Args& args;
+  const Plan& plan;
+  const Workspace& to;
+  const Span& row;
+  float* sums;  ///< [kSpanSteps]: of ADT, from the part's first step on
+
+  /// ADT of the steps of a part, summed from its first one on.
+  SSMBENCH_TEAM void add_part(int part) const {
+    const int first = part * kPartSteps;
+    const std::int64_t at = row.scalar(plan, first);
+    float adt[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) adt[u] = first + u < row.steps ? Io::fetch(args.adt + at + u) : 0.0F;
+    float sum = 0;
+    for (int u = 0; u < kPartSteps; ++u) sums[first + u] = sum += adt[u];
+  }
+  /// Row i of a chunk. Sums from the chunk's first step on, of parts and then within one, so that the last
+  /// step's weight behind it is exactly 1.
+  SSMBENCH_TEAM void make_row(int chunk, int i) const {
+    if (chunk * kChunkSteps<Form> >= row.steps) return;
+    const int of_chunk = i / Form::kRanks;
+    const float* const adt = sums + chunk * kChunkSteps<Form>;
+    float before = 0;
+    float total = 0;
+    for (int part = 0; part < kParts<Form>; ++part) {
+      const float of_part = adt[part * kPartSteps + kPartSteps - 1];
+      total += of_part;
+      before += part < of_chunk / kPartSteps ? of_part : 0.0F;
+    }
+    const float decay = before + adt[of_chunk];
+    const int t = chunk * kChunkSteps<Form> + of_chunk;
+    StepScalars here{0, 0, 0};
+    float later = 0;
+    if (t < row.steps) here = scalars_of<Io>(args, row.scalar(plan, t));
+    if (t < row.steps && row.start + t + 1 < plan.seqlen)
+      later = scalars_of<Io>(args, row.scalar(plan, t) + 1).previous();
+    const std::int64_t index = row.row_of(plan, chunk);
+    float* const steps = to.steps + index * kStepFloats * kSteps + i;
+    steps[kStepDelta * kSteps] = here.own() + later;
+    steps[kStepDecay * kSteps] = decay;
+    steps[kStepEnter * kSteps] = expf(decay);
+    steps[kStepLeave * kSteps] = expf(total - decay);
+    to.owns[index * kSteps + i] = here.own();
+  }
+};
+
 /// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
 /// With one rank a run is a part.
 inline constexpr int kRuns = kSpanParts;
@@ -304,11 +352,11 @@ struct Preparation {
     team.for_all(of_parts + kSpanParts, [&](int i) {
       const Split at = split<kTileVectors>(i, angle_vectors(plan));
       if (i < of_parts) return add_part(at.of, kAngleVector * at.rest);
-      add_decays(i - of_parts);
+      numbers().add_part(i - of_parts);
     });
     const int starts = Form::kRanks * plan.angles;
     team.for_all(Form::kRanks * kSteps + starts, [&](int i) {
-      if (i < Form::kRanks * kSteps) return make_row(i / kSteps, i % kSteps);
+      if (i < Form::kRanks * kSteps) return numbers().make_row(i / kSteps, i % kSteps);
       const Split at = split<kTilePairs>(i - Form::kRanks * kSteps, plan.angles);
       add_before(at.of, at.rest);
     });
@@ -331,6 +379,7 @@ struct Preparation {
   }
 
  private:
+  SSMBENCH_TEAM StepNumbers<Io, Form> numbers() const { return {args, plan, to, row, memory.adt}; }
   SSMBENCH_TEAM void add_part(int part, int pair) const {
     const int pitch = angle_pitch(plan);
     std::uint32_t sums[kAngleVector] = {};
@@ -340,14 +389,6 @@ struct Preparation {
                                Io::store_words(memory.phases + t * pitch + pair, sums);
                              });
     Io::store_words(memory.parts + part * kPartPitch + pair, sums);
-  }
-  SSMBENCH_TEAM void add_decays(int part) const {
-    const int first = part * kPartSteps;
-    const std::int64_t at = row.scalar(plan, first);
-    float adt[kPartSteps];
-    for (int u = 0; u < kPartSteps; ++u) adt[u] = first + u < row.steps ? Io::fetch(args.adt + at + u) : 0.0F;
-    float sum = 0;
-    for (int u = 0; u < kPartSteps; ++u) memory.adt[first + u] = sum += adt[u];
   }
   SSMBENCH_TEAM void add_before(int chunk, int pair) const {
     if (!exists(chunk)) return;
@@ -388,35 +429,6 @@ struct Preparation {
     }
     Io::store_words(
         to.phases + plan.angle_tile(row.row_of(plan, chunk), tile) + index % kVectors * kAngleVector, vector);
-  }
-
-  /// Row i of a chunk. Sums from the chunk's first step on, of parts and then within one, so that the last
-  /// step's weight behind it is exactly 1.
-  SSMBENCH_TEAM void make_row(int chunk, int i) const {
-    if (!exists(chunk)) return;
-    const int of_chunk = i / Form::kRanks;
-    const float* const adt = memory.adt + chunk * kChunkSteps<Form>;
-    float before = 0;
-    float total = 0;
-    for (int part = 0; part < kParts<Form>; ++part) {
-      const float of_part = adt[part * kPartSteps + kPartSteps - 1];
-      total += of_part;
-      before += part < of_chunk / kPartSteps ? of_part : 0.0F;
-    }
-    const float decay = before + adt[of_chunk];
-    const int t = chunk * kChunkSteps<Form> + of_chunk;
-    StepScalars here{0, 0, 0};
-    float later = 0;
-    if (t < row.steps) here = scalars_of<Io>(args, row.scalar(plan, t));
-    if (t < row.steps && row.start + t + 1 < plan.seqlen)
-      later = scalars_of<Io>(args, row.scalar(plan, t) + 1).previous();
-    const std::int64_t index = row.row_of(plan, chunk);
-    float* const steps = to.steps + index * kStepFloats * kSteps + i;
-    steps[kStepDelta * kSteps] = here.own() + later;
-    steps[kStepDecay * kSteps] = decay;
-    steps[kStepEnter * kSteps] = expf(decay);
-    steps[kStepLeave * kSteps] = expf(total - decay);
-    to.owns[index * kSteps + i] = here.own();
   }
 
   /// An octet of q and k of the rows of a run: with one rank neighbours, else `run`, `run` + kRuns and so on.

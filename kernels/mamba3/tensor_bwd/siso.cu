@@ -8,7 +8,7 @@ namespace ssmbench::mamba3_bwd::siso {
 namespace {
 
 constexpr Products kChunked{HeadSums::kernel, false, chunked_states, chunked_gradients<Siso>};
-constexpr Products kHopper{HeadSums::block, false, hopper_states, hopper_gradients};
+constexpr Products kHopper{HeadSums::block, true, hopper_states, hopper_gradients};
 
 std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
   if (auto reason = unsupported_size(problem)) return reason;

@@ -19,6 +19,8 @@
 // In f16 the weights of a chunk are scaled by a power of two, and the state with them; its image has a power of
 // two of its own.
 
+#include <type_traits>
+
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -44,22 +46,28 @@ struct WalkLayout {
   static constexpr int kBarriers = kLargest + kHeads * 2 * 4 * kWarpsOfGroup;
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
   static_assert(2 / kHeads * (kBytes + 1024) <= 228 * 1024);
+
+  using Right = hopper::Ring<kStages>;
+  using Weighed = float[32];  ///< of a chunk, before they are rounded
 };
 
 /// What a launch computes: the states before all chunks, or those that parts but the last leave.
 enum class WalkPass { images, parts };
 
-/// A block as one of its roles sees it. T::kGated: `gate` exists.
-template <class T, Walk kWalk, WalkPass kPass, int kHeads>
+/// A block as one of its roles sees it. T::kGated: `gate` exists. LayoutOfBlock: where its memory lies, and who makes
+/// the tiles of `right`.
+template <class T, Walk kWalk, WalkPass kPass, int kHeads, class LayoutOfBlock = WalkLayout<T, kHeads>>
 class WalkBlock {
+ protected:
   using Io = typename T::Io;
-  using Layout = WalkLayout<T, kHeads>;
+  using Layout = LayoutOfBlock;
   using Left = hopper::Ring<Layout::kStages>;  ///< left, gate and the steps
-  using Right = hopper::Ring<Layout::kStages>;
+  using Right = typename Layout::Right;
   using Images = hopper::Ring<2>;
   static constexpr bool kForward = kWalk == Walk::forward;
   static constexpr bool kImages = kPass == WalkPass::images;
   static constexpr int kRegisters = T::kStates / 2;
+  using Weighed = typename Layout::Weighed;
 
   /// Of a chunk: its decay, and in f16 what its weights are scaled by.
   struct ChunkFactors {
@@ -126,7 +134,7 @@ class WalkBlock {
     enter(state, thread);
     float all_decay = 1.0F;
     float scale = 1.0F;  // of the state
-    float next[32];
+    Weighed next;
     typename Left::Position left_at;
     typename Right::Position at;
     typename Images::Position image_at;
@@ -173,7 +181,7 @@ class WalkBlock {
       hand_over(state, thread, all_decay);
   }
 
- private:
+ protected:
   __device__ std::uint32_t base() const {
     return (shared_address(dynamic_shared) + 1023) & ~1023U;
   }
@@ -305,10 +313,8 @@ class WalkBlock {
     at.advance();
   }
 
-  /// `left` of the chunk, gated, times the weights of its steps, transposed: A of the products before it is
-  /// rounded.
-  __device__ __forceinline__ ChunkFactors weigh(float (&to)[32], int thread,
-                                                typename Left::Position at) const {
+  /// `left` of the chunk, gated, times the weights of its steps, transposed: A of the products.
+  __device__ __forceinline__ ChunkFactors weigh(Weighed& to, int thread, typename Left::Position at) const {
     left_ring().wait_full(at);
     const float(&steps)[4][kSteps] = steps_of(at);
     [[maybe_unused]] float scale = 1.0F;
@@ -340,8 +346,14 @@ class WalkBlock {
           const float2 z = unpack_pair<Io>(gate[i]);
           value = make_float2(value.x * silu_approximate(z.x).value, value.y * silu_approximate(z.y).value);
         }
-        to[8 * k + 2 * i] = value.x * weight.x;
-        to[8 * k + 2 * i + 1] = value.y * weight.y;
+        value = make_float2(value.x * weight.x, value.y * weight.y);
+        const int pair = 4 * k + i;
+        if constexpr (std::is_same_v<Weighed, std::uint32_t[16]>) {
+          to[pair] = pack_pair<Io>(value.x, value.y);
+        } else {
+          to[2 * pair] = value.x;
+          to[2 * pair + 1] = value.y;
+        }
       }
     }
     return {steps[kStepEnter][kSteps - 1], scale};

@@ -14,6 +14,7 @@
 #include "kernels/common/activations.h"
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/mamba3/emulated_gradients.h"
+#include "kernels/mamba3/hopper_bwd/phases.h"
 #include "kernels/mamba3/shuffled_team.h"
 #include "kernels/mamba3/tensor_bwd/factors.h"
 #include "support/mamba3_problem.h"
@@ -480,6 +481,87 @@ TEST_CASE("an angle tile has each pair of each step once, a thread's in vectors"
   check_angle_tile<2>();
   check_angle_tile<4>();
   check_angle_tile<8>();
+}
+
+TEST_CASE("a phase tile has the pairs of two angle vectors of a thread in one", "[mamba3]") {
+  std::set<int> elements;
+  for (int vector = 0; vector < kPhaseVectors; ++vector)
+    for (int element = 0; element < kPhaseElements; ++element) {
+      const AngleAt at = phase_at(vector, element);
+      const int offset = angle_offset(at.t, at.pair);
+      CHECK(elements.insert(offset).second);
+      CHECK(offset / kAngleVector % (2 * kSteps) == vector % (2 * kSteps));
+      CHECK(offset % kAngleVector == element % kAngleVector);
+      CHECK(offset / kAngleVector / (2 * kSteps) == vector / (2 * kSteps) * 2 + element / kAngleVector);
+    }
+  CHECK(elements.size() == kAngleTile);
+  std::set<int> slots;
+  for (int pair = 0; pair < kTilePairs; ++pair) {
+    CHECK(slots.insert(start_slot(pair)).second);
+    CHECK(start_slot(pair) / (kTilePairs / kApartPairs) == pair % kApartPairs);
+  }
+  CHECK((*slots.begin() == 0 && *slots.rbegin() == kTilePairs - 1));
+}
+
+TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits", "[mamba3]") {
+  for (const std::int64_t angles : {1, 6, 20, 32, 36, 64})
+    for (const std::int64_t seqlen : {1, 65, 200}) {
+      INFO(angles << " angles, seqlen " << seqlen);
+      const Problem problem = mamba3_problem({{"dtype", "bf16"},
+                                              {"batch", size(2)},
+                                              {"seqlen", seqlen},
+                                              {"nheads", size(3)},
+                                              {"headdim", size(8)},
+                                              {"dstate", size(128)},
+                                              {"rope_angles", angles},
+                                              {"initial_states", seqlen == 200}},
+                                             mamba3_siso_bwd());
+      outputs_of(problem, generate_inputs(problem, {}, never_stop), [&](const Mamba3BwdArgs& args) {
+        const ShuffledTeam team(1);
+        const auto memory_of = [](const Plan& plan) {
+          return std::vector<std::uint32_t>(plan.bytes / sizeof(std::uint32_t), 0xFFFFFFFFU);
+        };
+        const Plan before(args.in.scan, HeadSums::kernel);
+        std::vector<std::uint32_t> expected_memory = memory_of(before);
+        const Workspace expected(before, expected_memory.data());
+        const std::int64_t heads = before.batch * before.nheads;
+        std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
+        for (std::int64_t span = 0; span < heads * before.spans; span += kIncrementSpans)
+          add_increments<HostBf16, Siso>(args.in, before, expected, span, parts.data(), team);
+        for (std::int64_t at = 0; at < heads * before.angles; ++at) add_starts(args.in, before, expected, at);
+        const auto prepare = std::make_unique<PrepareMemory>();
+        for (std::int64_t span = 0; span < heads * before.spans; ++span)
+          Preparation<HostBf16, Siso, false, ShuffledTeam>{
+              args.in, before, expected, *prepare, Span(before, span), false, team}
+              .run();
+
+        const Plan plan(args.in.scan, HeadSums::block);
+        std::vector<std::uint32_t> own_memory = memory_of(plan);
+        const Workspace work(plan, own_memory.data());
+        const auto memory = std::make_unique<PhaseMemory>();
+        for (std::int64_t span = 0; span < heads * plan.spans; ++span)
+          ChunkPhases<HostBf16, ShuffledTeam>{args.in, plan, work, *memory, Span(plan, span), team}.run();
+        for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_phase_starts(args.in, plan, work, at);
+
+        std::uint32_t most = 0;
+        for (std::int64_t row = 0; row < plan.rows; ++row)
+          for (int tile = 0; tile < plan.angle_tiles; ++tile)
+            for (int vector = 0; vector < kPhaseVectors; ++vector)
+              for (int element = 0; element < kPhaseElements; ++element) {
+                const AngleAt at = phase_at(vector, element);
+                const PhaseTile& of = phase_tile(plan, work, row, tile);
+                const std::uint32_t word = of.of_steps[(vector * kPhaseElements + element) / 2];
+                const std::uint32_t phase =
+                    of.starts[start_slot(at.pair)] + (element % 2 == 0 ? word << 16 : word & 0xFFFF0000U);
+                const std::uint32_t off =
+                    phase - expected.phases[before.angle_tile(row, tile) + angle_offset(at.t, at.pair)];
+                most = std::max(most, std::min(off, 0U - off));
+              }
+        CHECK(most <= 0x8000);
+        CHECK(std::equal(work.steps, work.steps + plan.rows * kStepFloats * kSteps, expected.steps));
+        CHECK(std::equal(work.owns, work.owns + plan.rows * kSteps, expected.owns));
+      });
+    }
 }
 
 TEST_CASE("blocks that sum heads share those of a group", "[mamba3]") {
