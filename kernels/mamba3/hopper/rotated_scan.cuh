@@ -388,7 +388,6 @@ class HeadOutputs : ssd_hopper::OutputWarpgroup<T> {
       if constexpr (T::kScaled) factor *= scale * slab_of(state_scales, i / 8);
       y[i] *= factor;
     }
-    hopper::barrier_arrive(shared_.scalars(0).empty(at_));
 
     shared_.x(0).wait_full(at_);
     const std::uint32_t gates = T::kGated ? this->gate_tile() : 0;
@@ -401,6 +400,9 @@ class HeadOutputs : ssd_hopper::OutputWarpgroup<T> {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
+    // Not before the products that take y: an arrival overtakes loads from shared memory whose values nothing has
+    // used yet.
+    hopper::barrier_arrive(shared_.scalars(0).empty(at_));
     if constexpr (T::kScaled) ssd_hopper::warp_arrive(shared_.states(0).empty(at_), lane());
     finish(y, gates, scale);
   }
