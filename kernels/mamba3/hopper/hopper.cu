@@ -50,24 +50,10 @@ int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// Of the scan that rotates q and k itself: one or two heads of a group a block.
-constexpr double kHeadCycles[2] = {3900, 6200};  ///< of a chunk of a block with one head, with two
-Plan rotated_plan_of(const Mamba3& scan) {
-  const ssd_hopper::PlanSizes sizes{scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim};
-  const Plan one = ssd_hopper::plan_with(sizes, kMultiprocessors, 1, 1);
-  const Plan two = ssd_hopper::plan_with(sizes, kMultiprocessors, 2, 1);
-  return kHeadCycles[0] * one.items / one.blocks < kHeadCycles[1] * two.items / two.blocks ? one : two;
-}
-
-/// Both heads of a block hand on states by themselves.
-HandedLayout rotated_handed_layout_of(const Plan& plan, int states) {
-  return handed_layout(plan.hands_over() ? 2 * plan.blocks : 0, 1, ssd_hopper::kRows * states);
-}
-
-/// Whether the scan rotates q and k itself: pairs are words of a row. A pass of states does not.
+/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each. A pass of states does not.
 bool rotates_itself(const Mamba3& scan, const Plan& plan) {
-  return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 && scan.angles <= kRotatedPairs &&
-         plan.parts == 1;
+  return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
+         scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
 }
 
 /// What is prepared, the rows of ranks, the states that blocks hand on, and phases; in bytes. Not of the fused
@@ -84,10 +70,8 @@ struct Workspace {
     layout.take(static_cast<std::int64_t>(prepared.bytes), 1);
     v = layout.take(rows, 2);
     y = layout.take(rows, sizeof(float));
-    const HandedLayout states = rotates_itself(scan, plan)
-                                    ? rotated_handed_layout_of(rotated_plan_of(scan), padded_dstate(scan))
-                                    : ssd_hopper::handed_layout_of(plan, padded_dstate(scan));
-    handed = layout.take(static_cast<std::int64_t>(states.bytes), 1);
+    handed = layout.take(
+        static_cast<std::int64_t>(ssd_hopper::handed_layout_of(plan, padded_dstate(scan)).bytes), 1);
     of_steps = layout.take(angles * scan.seqlen, sizeof(std::uint16_t));
     of_chunks = layout.take(angles * plan.chunks.value, sizeof(std::uint32_t));
     bytes = layout.bytes();
@@ -151,10 +135,11 @@ ssd_hopper::Rotation rotation_of(const Mamba3Args& args, const ChunkPhases& phas
               {.data = phases.of_steps,
                .rank = 4,
                .sizes = {size(scan.angles), size(scan.nheads), size(scan.seqlen), size(scan.batch)},
-               .tile = {kRotatedPairs, 1, ssd_hopper::kSteps, 1},
+               .tile = {ssd_hopper::kRotatedPairs, 1, ssd_hopper::kSteps, 1},
                .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE,
                .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE}),
           .of_chunks = phases.of_chunks,
+          .heads_per_group = static_cast<int>(scan.heads_per_group()),
           .angles = static_cast<int>(scan.angles),
           .B_bias = args.K_bias,
           .C_bias = args.Q_bias,
@@ -187,8 +172,8 @@ Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
   return [=](void* queue) {
     const auto stream = static_cast<cudaStream_t>(queue);
     if (scan.plan.hands_over())
-      check_cuda(cudaMemsetAsync(scan.handed.flags, 0, 2 * std::size_t(scan.plan.blocks) * sizeof(unsigned),
-                                 stream));
+      check_cuda(
+          cudaMemsetAsync(scan.handed.flags, 0, std::size_t(scan.plan.blocks) * sizeof(unsigned), stream));
     phases(stream);
     ssd_hopper::launch_plan(hopper::Begin::early, stream, variant.kernel, variant.threads,
                             variant.shared_bytes, scan);
@@ -247,9 +232,6 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
     const ChunkPhases phases{reinterpret_cast<std::uint16_t*>(base + at.of_steps),
                              reinterpret_cast<std::uint32_t*>(base + at.of_chunks)};
     scan.rotation = rotation_of(args, phases);
-    scan.plan = rotated_plan_of(args.scan);
-    scan.handed =
-        handed_states(rotated_handed_layout_of(scan.plan, padded_dstate(args.scan)), base + at.handed);
     launches = {rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan)};
   } else {
     launches = {launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};

@@ -16,7 +16,7 @@
 namespace ssmbench::mamba3_hopper {
 
 inline constexpr int kPhasePairs = 4;  ///< of a thread
-inline constexpr int kPhaseSteps = 2;  ///< whose rates are loaded at once, while those before are added
+inline constexpr int kPhaseSteps = 4;  ///< whose rates are loaded at once
 
 /// Increments of four pairs at a step, of at most half a turn unless `wide`.
 template <class Io>
@@ -41,21 +41,6 @@ __device__ inline std::uint32_t upper_halves(std::uint32_t first, std::uint32_t 
   return __byte_perm(first, second, 0x7632);
 }
 
-/// Rates and DT of a few steps; those that do not exist add nothing.
-struct PhaseSteps {
-  uint2 rates[kPhaseSteps];
-  float dt[kPhaseSteps];
-
-  /// `left`: steps that exist, from the first on.
-  __device__ __forceinline__ void load(const uint2* from, const float* dt_from, int stride, int left) {
-#pragma unroll
-    for (int i = 0; i < kPhaseSteps; ++i) {
-      rates[i] = i < left ? from[i * stride] : make_uint2(0, 0);
-      dt[i] = i < left ? dt_from[i] : 0.0F;
-    }
-  }
-};
-
 /// Vector `index` of the chunks' rows (batch, chunk, head, four pairs).
 template <class Io>
 __device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPhases& to,
@@ -77,31 +62,28 @@ __device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPh
 
   constexpr std::uint32_t kHalf = 0x8000;  // so that cutting off rounds
   std::uint32_t sums[kPhasePairs]{kHalf, kHalf, kHalf, kHalf};
-  PhaseSteps ahead[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    ahead[i].load(rates + i * kPhaseSteps * vectors, dt + i * kPhaseSteps, vectors, steps - i * kPhaseSteps);
 #pragma unroll 1
-  for (int left = steps; left > 0; left -= 2 * kPhaseSteps) {
-    rates += 2 * kPhaseSteps * vectors;
-    dt += 2 * kPhaseSteps;
+  for (int done = 0; done < steps; done += kPhaseSteps) {
+    uint2 ahead[kPhaseSteps];
+    float of_step[kPhaseSteps];
+    float longest = 0.0F;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const PhaseSteps now = ahead[i];
-      ahead[i].load(rates + i * kPhaseSteps * vectors, dt + i * kPhaseSteps, vectors,
-                    left - (2 + i) * kPhaseSteps);
-      float longest = 0.0F;
-#pragma unroll
-      for (const float of_step : now.dt) longest = fmaxf(longest, of_step);
-#pragma unroll
-      for (int step = 0; step < kPhaseSteps; ++step) {
-        add_increments<Io>(sums, now.rates[step], now.dt[step], longest > 1.0F);
-        if (i * kPhaseSteps + step < left)
-          phases[(i * kPhaseSteps + step) * vectors] =
-              make_uint2(upper_halves(sums[0], sums[1]), upper_halves(sums[2], sums[3]));
-      }
+    for (int i = 0; i < kPhaseSteps; ++i) {
+      const bool exists = done + i < steps;
+      ahead[i] = exists ? rates[i * vectors] : make_uint2(0, 0);
+      of_step[i] = exists ? dt[i] : 0.0F;
     }
-    phases += 2 * kPhaseSteps * vectors;
+#pragma unroll
+    for (int i = 0; i < kPhaseSteps; ++i) longest = fmaxf(longest, of_step[i]);
+#pragma unroll
+    for (int i = 0; i < kPhaseSteps; ++i) {
+      add_increments<Io>(sums, ahead[i], of_step[i], longest > 1.0F);
+      if (done + i < steps)
+        phases[i * vectors] = make_uint2(upper_halves(sums[0], sums[1]), upper_halves(sums[2], sums[3]));
+    }
+    rates += kPhaseSteps * vectors;
+    phases += kPhaseSteps * vectors;
+    dt += kPhaseSteps;
   }
   reinterpret_cast<uint4*>(to.of_chunks)[row * vectors + vector] =
       make_uint4(sums[0] - kHalf, sums[1] - kHalf, sums[2] - kHalf, sums[3] - kHalf);

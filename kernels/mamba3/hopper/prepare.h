@@ -22,7 +22,6 @@ inline constexpr int kSpan = kSegment * kSpanSegments;
 inline constexpr int kPrepareThreads = 256;
 inline constexpr int kHeadsAtOnce = 8;  ///< of a block, at most
 inline constexpr std::int64_t kMaxPreparedStates = 128;
-inline constexpr int kRotatedPairs = 32;  ///< of a row, at most, where the scan rotates
 
 /// How both kernels share a problem out: a block has some heads of some steps of a sequence.
 struct PrepareGrid {

@@ -1,247 +1,280 @@
 #pragma once
 
-// How the scan that rotates q and k itself makes them of those of a group:
+// The rotating warpgroup of cuda-hopper: it makes q and k of a head of those of its group, in place,
 //
 //   q_t = Rot(θ_t)(Q_t + bias),  k_t = Rot(θ_t)(K_t + bias)
 //
 // θ_t is the sum of what the chunks before add and of the step's phase within its chunk, which another kernel
-// has made (phases.cuh). A scalar warp adds the former up (AngleSums), the warpgroup of a head's state turns k
-// from one tile of shared memory to another (turn_keys), and that of its outputs turns q in the registers in
-// which it is an operand (turn_queries). Only the first 64 states turn.
+// has made (phases.cuh). Warp w has the chunk's steps 16w … 16w + 15. Lane 8g + v has four of them, 16w + 4g
+// on, and of each of their rows in a tile the 16-byte vector v: pairs 4v … 4v + 3 of the first 64 states, which
+// may turn, and states 8v … 8v + 7 of the others, which do not.
 
-#include "kernels/common/io_types.cuh"
-#include "kernels/common/vector.cuh"
-#include "kernels/mamba3/hopper/rotated_block.cuh"
+#include "kernels/mamba3/hopper/quads.cuh"
 #include "kernels/mamba3/phase.h"
+#include "kernels/ssd_chunk_scan/hopper/block.cuh"
 
 namespace ssmbench::mamba3_hopper {
 
-// A 16-bit phase is the lower half of the float 2^23 + phase: one instruction, where a conversion takes two and
-// the slowest pipe. What that adds to the angle is subtracted from what the chunks before add.
-inline constexpr std::uint32_t kPhaseFloat = 0x4B000000U;
-inline constexpr float kPhaseRadians = kTurnInRadians * 0x1p-16F;
+using ssd_hopper::HopperArgs;
+using ssd_hopper::Item;
+using ssd_hopper::kGroupThreads;
+using ssd_hopper::kRotatedPairs;
+using ssd_hopper::kRotatingWarps;
+using ssd_hopper::kTile;
+using ssd_hopper::Plan;
+using ssd_hopper::Segment;
+using ssd_hopper::SharedMemory;
 
-/// An angle as phases are added to.
-__device__ inline float angle_for_phases(std::uint32_t phase) {
-  const float radians = static_cast<float>(static_cast<std::int32_t>(phase)) * (kTurnInRadians * 0x1p-32F);
-  return radians - 0x1p23F * kPhaseRadians;
-}
-
-/// Sines and cosines are the hardware's, 2^-21 off on [−π, π].
-struct Turn {
-  float sine, cosine;
-
-  /// Of phase `kUpper` of two.
-  template <bool kUpper>
-  __device__ __forceinline__ static Turn of(std::uint32_t phases, float angle) {
-    const float phase = __uint_as_float(__byte_perm(phases, kPhaseFloat, kUpper ? 0x7632 : 0x7610));
-    const float radians = fmaf(phase, kPhaseRadians, angle);
-    return {__sinf(radians), __cosf(radians)};
-  }
-  /// A pair with its biases, turned.
-  template <class Io>
-  __device__ __forceinline__ std::uint32_t operator()(std::uint32_t pair, float2 bias) const {
-    const float2 x = unpack_pair<Io>(pair);
-    const float x0 = x.x + bias.x, x1 = x.y + bias.y;
-    return pack_pair<Io>(x0 * cosine - x1 * sine, x0 * sine + x1 * cosine);
-  }
-};
-
-template <class Io>
-__device__ __forceinline__ std::uint32_t add_biases(std::uint32_t pair, float first, float second) {
-  const float2 x = unpack_pair<Io>(pair);
-  return pack_pair<Io>(x.x + first, x.y + second);
-}
-
-/// What a scalar warp does besides: a lane has a pair's angle before each chunk.
 template <class T>
-class AngleSums {
- public:
-  __device__ AngleSums(const HopperArgs& args, const SharedMemory<T>& shared, int head)
-      : args_(args), shared_(shared), head_(head) {}
+class RotatingWarpgroup {
+  using Io = typename T::Io;
+  using Shared = SharedMemory<T>;
+  using Vector = Quad<true>;
+  using Values = QuadValues<true>;
+  static constexpr int kHalves = T::Layout::kHalves;
+  static constexpr int kLaneSteps = 4;
+  static constexpr int kPairs = 4;       ///< of a vector
+  static constexpr int kRowVectors = 8;  ///< of a row of a tile
+  static constexpr unsigned kLanes = 0xFFFFFFFFU;
 
-  __device__ void start(const Item& item, int chunk) {
-    const int head = item.tile(head_).head;
-    const int angles = args_.rotation.angles;
-    sum_ = 0;
-    next_ = 0;
-    of_chunk_ = nullptr;
-    if (head < 0 || pair() >= angles) return;
-    const std::int64_t column = std::int64_t{head} * angles + pair();
-    if (args_.rotation.input_angle != nullptr)
-      sum_ = phase_of_radians(args_.rotation.input_angle[item.b * row() + column]);
-    of_chunk_ = args_.rotation.of_chunks + std::int64_t{item.b} * args_.plan.chunks.value * row() + column;
-#pragma unroll 4
-    for (int before = 0; before < chunk; ++before, of_chunk_ += row()) sum_ += *of_chunk_;
-    next_ = *of_chunk_;
-  }
-  /// `more`: chunks follow.
-  template <class Position>
-  __device__ void write(const Position& at, bool more) {
-    shared_.angles(head_, at)[pair()] = angle_for_phases(sum_);
-    sum_ += next_;
-    if (!more || of_chunk_ == nullptr) return;
-    of_chunk_ += row();
-    next_ = *of_chunk_;
-  }
-  /// Angles behind the last step, and its k, not rounded.
-  __device__ void end(const Item& item) const {
-    if (args_.rotation.final_angle == nullptr) return;
-    const int head = item.tile(head_).head;
-    if (head < 0 || item.tile(head_).row > 0) return;
-    const auto& in = args_.ssd.in;
-    using Io = typename T::Io;
-    const bool turning = pair() < args_.rotation.angles;
-    const std::int64_t state = std::int64_t{item.b} * in.nheads + head;
-    if (turning) args_.rotation.final_angle[state * args_.rotation.angles + pair()] = radians_of_phase(sum_);
-    const std::int64_t row = ((item.b + 1) * in.seqlen - 1) * in.groups + item.group;
-    const float radians = static_cast<float>(static_cast<std::int32_t>(sum_)) * (kTurnInRadians * 0x1p-32F);
-    const float sine = __sinf(radians), cosine = __cosf(radians);
-    for (int n = 2 * pair(); n < in.dstate; n += 64) {
-      float2 k = unpack_pair<Io>(
-          *reinterpret_cast<const std::uint32_t*>(static_cast<const Io*>(in.B) + row * in.dstate + n));
-      const float2 bias = *reinterpret_cast<const float2*>(args_.rotation.B_bias + head * in.dstate + n);
-      k = {k.x + bias.x, k.y + bias.y};
-      if (turning && n < 64) k = {k.x * cosine - k.y * sine, k.x * sine + k.y * cosine};
-      *reinterpret_cast<float2*>(args_.rotation.final_B + state * in.dstate + n) = k;
+ public:
+  __device__ RotatingWarpgroup(const HopperArgs& args, const Shared& shared)
+      : args_(args), plan_(args.plan), shared_(shared) {}
+
+  __device__ void run() {
+    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
+      const Segment segment = plan_.segment(blockIdx.x, i);
+      enter(segment, plan_.item(segment.item));
+      for (int chunk = segment.first; chunk < segment.end; ++chunk) rotate();
+      if (segment.end == plan_.chunks.value && args_.rotation.final_angle != nullptr)
+        store_final(plan_.item(segment.item));
     }
   }
 
  private:
-  __device__ static int pair() {
-    return ssd_hopper::group_lane() % 32;
+  /// Asked for anew in each phase: no register is left to keep it, and what follows from it, in.
+  struct Lane {
+    int thread = ssd_hopper::group_thread();
+
+    __device__ int warp() const { return thread / 32; }
+    __device__ int lane() const { return thread % 32; }
+    /// The first of its steps of a chunk.
+    __device__ int row() const { return thread / kRowVectors * kLaneSteps; }
+    /// Of its vector.
+    __device__ int first_pair() const { return thread % kRowVectors * kPairs; }
+  };
+  using Angles = std::uint32_t[kPairs];  ///< of the lane's pairs
+
+  __device__ bool turns(const Lane& at) const { return at.first_pair() < args_.rotation.angles; }
+
+  /// Sines and cosines are the hardware's, 2^-21 off on [−π, π].
+  __device__ __forceinline__ static void sine_cosine(std::uint32_t angle, float& sine, float& cosine) {
+    const float radians = static_cast<float>(static_cast<std::int32_t>(angle)) * (kTurnInRadians * 0x1p-32F);
+    sine = __sinf(radians);
+    cosine = __cosf(radians);
   }
-  __device__ std::int64_t row() const {
-    return args_.ssd.in.nheads * args_.rotation.angles;
+
+  /// (batch, head)
+  __device__ std::int64_t head_of(const Item& item) const {
+    return std::int64_t{item.b} * args_.ssd.in.nheads + item.group;
   }
+  /// From what a chunk adds to what the next one adds.
+  __device__ std::int64_t chunk_row() const { return args_.ssd.in.nheads * args_.rotation.angles; }
 
-  const HopperArgs& args_;
-  SharedMemory<T> shared_;
-  int head_;
-  std::uint32_t sum_ = 0, next_ = 0;
-  const std::uint32_t* of_chunk_ = nullptr;
-};
-
-/// Where bias n of a head lies in shared memory: what a lane loads by one instruction is beside what its
-/// neighbours load. Of k a lane has states 8v … 8v + 7 of 64; of q 16t … 16t + 15 of the first and, in each 16 of
-/// the others, 2t, 2t + 1, 2t + 8 and 2t + 9.
-__device__ inline int place_of_key_bias(int n) {
-  return n / 64 * 64 + n % 8 / 4 * 32 + n % 64 / 8 * 4 + n % 4;
-}
-__device__ inline int place_of_query_bias(int n) {
-  if (n < 64) return n % 16 / 4 * 16 + n / 16 * 4 + n % 4;
-  return 64 + n % 64 / 16 * 16 + n % 8 / 2 * 4 + n % 16 / 8 * 2 + n % 2;
-}
-
-__device__ __forceinline__ void load_four(float (&to)[4], const float* from) {
-  const float4 four = *reinterpret_cast<const float4*>(from);
-  to[0] = four.x;
-  to[1] = four.y;
-  to[2] = four.z;
-  to[3] = four.w;
-}
-
-/// k of a chunk. Lane 8r + v of a warp has the 16-byte vectors v of rows r + 4·warp + 16i of K.
-template <class T>
-__device__ __forceinline__ void turn_keys(const SharedMemory<T>& shared, ChunkCount at) {
-  using Io = typename T::Io;
-  const int thread = ssd_hopper::group_thread();
-  const int vector = thread % 8;
-  const int row = thread / 8;
-  const int swizzle = row % 8;
-  const std::uint32_t natural = row * 128 + ((vector ^ swizzle) << 4);
-  const std::uint32_t from = shared.raw_k_tile(at) + natural;
-  const std::uint32_t to = shared.b_tile(at);
-  const float* const biases = shared.key_biases() + 4 * vector;
-  float bias[2][4], angle[4];
-  load_four(bias[0], biases);
-  load_four(bias[1], biases + 32);
-  load_four(angle, shared.angles(0, at) + 4 * vector);
-  const std::uint32_t turned = to + row * 128 + ((vector % 2 * 4 ^ swizzle) << 4) + vector / 2 * 4;
-  const std::uint32_t phases_at = shared.phase_tile(0, at) + row * 64 + vector * 8;
-  uint4 raw = *shared.template at_address<uint4>(from);
-  uint2 phases = *shared.template at_address<uint2>(phases_at);
-#pragma unroll 1
-  for (int i = 0; i < 4; ++i) {
-    const std::uint32_t words[4]{raw.x, raw.y, raw.z, raw.w};
-    const uint2 now = phases;
-    const int next = min(i + 1, 3);
-    raw = *shared.template at_address<uint4>(from + 2048 * next);
-    phases = *shared.template at_address<uint2>(phases_at + 1024 * next);
-    const Turn turns[4]{Turn::of<false>(now.x, angle[0]), Turn::of<true>(now.x, angle[1]),
-                        Turn::of<false>(now.y, angle[2]), Turn::of<true>(now.y, angle[3])};
+  /// Biases, and the angles that the chunks before have added up to.
+  __device__ void enter(const Segment& segment, const Item& item) {
+    const Lane at;
+    of_chunk_ = args_.rotation.of_chunks + item.b * plan_.chunks.value * chunk_row() +
+                item.group * args_.rotation.angles + at.first_pair();
+    Angles sums{};
+    if (turns(at))
+#pragma unroll 4
+      for (int chunk = at.thread / kRowVectors; chunk < segment.first; chunk += kGroupThreads / kRowVectors)
+        add_vector(sums, *reinterpret_cast<const uint4*>(of_chunk_ + chunk * chunk_row()));
+    of_chunk_ += segment.first * chunk_row();
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair)
-      *shared.template at_address<std::uint32_t>((turned ^ pair << 4) + 2048 * i) =
-          turns[pair].template operator()<Io>(
-              words[pair], make_float2(bias[pair / 2][pair % 2 * 2], bias[pair / 2][pair % 2 * 2 + 1]));
-  }
-  if constexpr (T::Layout::kHalves == 2) {
-    load_four(bias[0], biases + 64);
-    load_four(bias[1], biases + 96);
+    for (std::uint32_t& sum : sums)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint4 raw = *shared.template at_address<uint4>(from + kTile + 2048 * i);
-      *shared.template at_address<uint4>(to + natural + kTile + 2048 * i) = make_uint4(
-          add_biases<Io>(raw.x, bias[0][0], bias[0][1]), add_biases<Io>(raw.y, bias[0][2], bias[0][3]),
-          add_biases<Io>(raw.z, bias[1][0], bias[1][1]), add_biases<Io>(raw.w, bias[1][2], bias[1][3]));
+      for (int distance = kRowVectors; distance < 32; distance *= 2)
+        sum += __shfl_xor_sync(kLanes, sum, distance);
+    group_barrier();  // the segment before is done
+    auto* const sums_of = shared_.template at_address<uint4>(shared_.base + T::Layout::kAngleSums);
+    if (at.lane() < kRowVectors)
+      sums_of[at.warp() * kRowVectors + at.lane()] = make_uint4(sums[0], sums[1], sums[2], sums[3]);
+    stage_biases(at, item.group);
+    group_barrier();
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      angles_[pair] = 0;
+      if (turns(at) && args_.rotation.input_angle != nullptr)
+        angles_[pair] =
+            phase_of_radians(args_.rotation.input_angle[state_of_angle(item, at.first_pair() + pair)]);
     }
+#pragma unroll
+    for (int warp = 0; warp < kRotatingWarps; ++warp)
+      add_vector(angles_, sums_of[warp * kRowVectors + at.thread % kRowVectors]);
   }
-}
+  __device__ __forceinline__ static void add_vector(Angles& sums, const uint4& more) {
+    sums[0] += more.x;
+    sums[1] += more.y;
+    sums[2] += more.z;
+    sums[3] += more.w;
+  }
+  /// Where the angle of a pair lies in a (B, H, S) tensor.
+  __device__ std::int64_t state_of_angle(const Item& item, int pair) const {
+    return head_of(item) * args_.rotation.angles + pair;
+  }
 
-/// q of a chunk, as A of products.
-template <class T>
-__device__ __forceinline__ void turn_queries(std::uint32_t (&q)[T::kStates / 4],
-                                             const SharedMemory<T>& shared, ChunkCount at) {
-  using Io = typename T::Io;
-  const int thread = ssd_hopper::group_lane();
-  const int warp = thread / 32;
-  const int t = thread % 4;
-  const int row = 16 * warp + thread % 32 / 4;
-  const std::uint32_t tile = shared.raw_q_tile(at);
-  const std::uint32_t from = tile + row * 128;
-  const std::uint32_t phases_at = shared.phase_tile(0, at) + row * 64 + t * 16;
-  const float* const biases = shared.query_biases() + 4 * t;
-  const float* const angles = shared.angles(0, at) + 8 * t;
-  uint4 phases[2];
+  /// Biases of k and q to shared memory, zeros behind dstate. Of a tile first the first halves of vectors, then
+  /// the others, so that lanes read from different banks.
+  __device__ void stage_biases(const Lane& at, int head) const {
+    const int n = at.thread;
+    const std::int64_t dstate = args_.ssd.in.dstate;
+    if (n >= T::kStates) return;
+    float* const to = shared_.template at_address<float>(shared_.base + T::Layout::kBiases) + n / 64 * 64 +
+                      n % 8 / 4 * kHalfVectors + n % 64 / 8 * 4 + n % 4;
+    to[0] = n < dstate ? args_.rotation.B_bias[head * dstate + n] : 0.0F;
+    to[T::kStates] = n < dstate ? args_.rotation.C_bias[head * dstate + n] : 0.0F;
+  }
+  static constexpr int kHalfVectors = 4 * kRowVectors;  ///< floats
+  __device__ static void group_barrier() {
+    asm volatile("bar.sync 4, 128;\n" ::: "memory");
+  }
+
+  __device__ __forceinline__ void rotate() {
+    uint4 of_chunk = make_uint4(0, 0, 0, 0);
+    if (turns(Lane())) of_chunk = *reinterpret_cast<const uint4*>(of_chunk_);
+    of_chunk_ += chunk_row();
+    shared_.projections().wait_full(at_);
+    rotate_rows();
+    hopper::fence_async_proxy();
+    ssd_hopper::warp_arrive(shared_.projections().done(at_), Lane().lane());
+    at_.advance();
+    add_vector(angles_, of_chunk);
+  }
+
+  /// The lane's vector of its first step in k's first tile: swizzled. Tiles are kTile apart, and k's before q's.
+  __device__ __forceinline__ std::uint32_t first_vector(const Lane& at) const {
+    const int vector = at.thread % kRowVectors ^ (at.row() & 4);
+    return shared_.b_tile(at_) + at.row() * 128 + vector * 16;
+  }
+  /// The same of step i: four rows are aligned to their size.
+  __device__ __forceinline__ Io* vector_of(std::uint32_t first, int i) const {
+    return shared_.template at_address<Io>(first ^ i * (128 + 16));
+  }
+  __device__ __forceinline__ static Vector load(const Io* row, int tile) {
+    return Vector::load(row + tile * (kTile / 2), 0, 0);
+  }
+  __device__ __forceinline__ static void store(Io* row, int tile, const Values& values) {
+    const Vector vector = values.template rounded<Io>();
+    *reinterpret_cast<uint4*>(row + tile * (kTile / 2)) =
+        make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
+  }
+  /// Phases of the lane's pairs at its step i, within the chunk.
+  __device__ __forceinline__ uint2 load_phases(const Lane& at, int i) const {
+    return *reinterpret_cast<const uint2*>(shared_.template at_address<std::uint16_t>(shared_.phases(at_)) +
+                                           (at.row() + i) * kRotatedPairs + at.first_pair());
+  }
+
+  /// Biases of the lane's vector of a tile.
+  __device__ __forceinline__ Values bias_of(const Lane& at, int tile) const {
+    const float* const from =
+        shared_.template at_address<float>(shared_.base + T::Layout::kBiases) + 64 * tile + at.first_pair();
+    Values biases;
+    load_vector(biases.values, from);
+    load_vector(biases.values + 4, from + kHalfVectors);
+    return biases;
+  }
+
+  /// The lane's vectors of k and q. Those of a step are loaded a step ahead: a shared load takes long beside
+  /// products. Steps are a loop, since code that runs once a chunk is always to be fetched.
+  __device__ __forceinline__ void rotate_rows() const {
+    constexpr int kTiles = 2 * kHalves;
+    const Lane at;
+    const std::uint32_t first = first_vector(at);
+    Values biases[kTiles];
+    Vector stored[kTiles];
 #pragma unroll
-  for (int half = 0; half < 2; ++half)
-    phases[half] = *shared.template at_address<uint4>(phases_at + half * 512);
+    for (int tile = 0; tile < kTiles; ++tile) stored[tile] = load(vector_of(first, 0), tile);
+    uint2 phases = load_phases(at, 0);
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    float bias[2][4], angle[4];
-    load_four(bias[0], biases + 32 * e);
-    load_four(bias[1], biases + 32 * e + 16);
-    load_four(angle, angles + 4 * e);
+    for (int tile = 0; tile < kTiles; ++tile) biases[tile] = bias_of(at, tile);
+    const bool turning = turns(at);
+#pragma unroll 1
+    for (int i = 0; i < kLaneSteps; ++i) {
+      Io* const row = vector_of(first, i);
+      const int next = min(i + 1, kLaneSteps - 1);
+      Io* const next_row = vector_of(first, next);
+      if constexpr (kHalves == 2)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint4 raw = *shared.template at_address<uint4>(from + half * 1024 + ((2 * t + e ^ row % 8) << 4));
-      const std::uint32_t words[4]{raw.x, raw.y, raw.z, raw.w};
-      const std::uint32_t low = e == 0 ? phases[half].x : phases[half].z;
-      const std::uint32_t high = e == 0 ? phases[half].y : phases[half].w;
-      const Turn turns[4]{Turn::of<false>(low, angle[0]), Turn::of<true>(low, angle[1]),
-                          Turn::of<false>(high, angle[2]), Turn::of<true>(high, angle[3])};
+        for (int tile = 1; tile < kTiles; tile += 2) {
+          const Values sum = biases[tile].template plus<Io>(stored[tile]);
+          stored[tile] = load(next_row, tile);
+          store(row, tile, sum);
+        }
+      const Angles of_step{phases.x << 16, phases.x & 0xFFFF0000U, phases.y << 16, phases.y & 0xFFFF0000U};
+      phases = load_phases(at, next);
+      float sine[kPairs], cosine[kPairs];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int m = 4 * e + i;
-        q[4 * (m / 2) + 2 * (m % 2) + half] = turns[i].operator()<Io>(
-            words[i], make_float2(bias[i / 2][i % 2 * 2], bias[i / 2][i % 2 * 2 + 1]));
+      for (int pair = 0; pair < kPairs; ++pair)
+        sine_cosine(angles_[pair] + of_step[pair], sine[pair], cosine[pair]);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; tile += kHalves) {
+        Values values = biases[tile].template plus<Io>(stored[tile]);
+        stored[tile] = load(next_row, tile);
+        if (turning)
+#pragma unroll
+          for (int pair = 0; pair < kPairs; ++pair) values.turn(pair, sine[pair], cosine[pair]);
+        store(row, tile, values);
       }
     }
   }
-  if constexpr (T::Layout::kHalves == 2) {
-    const std::uint32_t other = tile + kTile + hopper::fragment_offset(warp, thread % 32);
+
+  /// Angles behind the last step, and its k, not rounded.
+  __device__ void store_final(const Item& item) const {
+    const Lane at;
+    if (at.warp() != 0) return;
+    const int index = at.lane() / kRowVectors;  // of its pair of the vector's
+    std::uint32_t angle = 0;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      float bias[4];
-      load_four(bias, biases + 64 + 16 * k);
-      std::uint32_t raw[4];
-      load_matrices(raw, other ^ k * 32);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        q[16 + 4 * k + i] = add_biases<Io>(raw[i], bias[i / 2 * 2], bias[i / 2 * 2 + 1]);
+    for (int pair = 0; pair < kPairs; ++pair)
+      if (pair == index) angle = angles_[pair];
+    store_final(item, at.first_pair() + index, angle);
+  }
+  /// Of a pair of the first 64 states, and of the others.
+  __device__ void store_final(const Item& item, int pair, std::uint32_t angle) const {
+    const auto& in = args_.ssd.in;
+    const bool turning = pair < args_.rotation.angles;
+    if (turning) args_.rotation.final_angle[state_of_angle(item, pair)] = radians_of_phase(angle);
+    const std::int64_t row =
+        ((item.b + 1) * in.seqlen - 1) * in.groups + item.group / args_.rotation.heads_per_group;
+    float sine = 0.0F, cosine = 0.0F;
+    sine_cosine(angle, sine, cosine);
+    for (int n = 2 * pair; n < in.dstate; n += 64) {
+      float2 k = unpack_pair<Io>(
+          *reinterpret_cast<const std::uint32_t*>(static_cast<const Io*>(in.B) + row * in.dstate + n));
+      const float2 bias =
+          *reinterpret_cast<const float2*>(args_.rotation.B_bias + item.group * in.dstate + n);
+      k = {k.x + bias.x, k.y + bias.y};
+      if (turning && n < 64) k = {k.x * cosine - k.y * sine, k.x * sine + k.y * cosine};
+      *reinterpret_cast<float2*>(args_.rotation.final_B + head_of(item) * in.dstate + n) = k;
     }
   }
-}
+
+  const HopperArgs& args_;
+  const Plan& plan_;
+  Shared shared_;
+  Angles angles_{};                          ///< before the chunk
+  const std::uint32_t* of_chunk_ = nullptr;  ///< what it adds to the lane's
+  typename Shared::Projections::Position at_;
+};
+
+// Registers of a thread by role: 480 in all, 96 of 640 threads. (With 768 there would be 80, which is less
+// than the products of states take.)
+inline constexpr int kProducerRegisters = 40;
+inline constexpr int kStateRegisters = 112;
+inline constexpr int kOutputRegisters = 120;
+inline constexpr int kRotatingRegisters = 88;
+inline constexpr int kRotatedThreads = ssd_hopper::kThreads + 32 * kRotatingWarps;
 
 }  // namespace ssmbench::mamba3_hopper

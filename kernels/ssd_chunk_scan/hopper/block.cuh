@@ -29,11 +29,11 @@ struct GivenWeights {
   float* rows;  ///< then, in place of out: (B, rows, H, P)
 };
 
-/// What turns B and C of a group for each of its heads, where T::kRotated.
+/// What turns B and C of a group for each of its heads, in place, where T::kRotated.
 struct Rotation {
   CUtensorMap phases;              ///< (B, L, H, S): of steps within their chunks, 2^-16 turns
   const std::uint32_t* of_chunks;  ///< (B, chunks, H, S): what chunks add, 2^-32 turns
-  int angles;
+  int heads_per_group, angles;
   const float* B_bias;       ///< (H, N)
   const float* C_bias;       ///< (H, N)
   const float* input_angle;  ///< (B, H, S) or null
@@ -80,14 +80,11 @@ struct Traits {
   static constexpr bool kGiven = false;    ///< weights of steps are given, not computed from dt and A
   static constexpr bool kRanked = false;   ///< they are, and a step has several rows
   static constexpr bool kRotated = false;  ///< they are, and B and C of a group are rotated for each head
-  /// Decays go to a scale of the state, which is seldom multiplied.
-  static constexpr bool kStateScale = false;
-  static constexpr bool kPacked = false;  ///< sequences are packed
-  static constexpr bool kStops = false;   ///< they are, and there are states on the way that are wanted
-  static constexpr int kCluster = 1;      ///< blocks that share an item
+  static constexpr bool kPacked = false;   ///< sequences are packed
+  static constexpr bool kStops = false;    ///< they are, and there are states on the way that are wanted
+  static constexpr int kCluster = 1;       ///< blocks that share an item
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
-  using Positions = hopper::RingPositions;  ///< of states and outputs
 };
 
 template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates,
@@ -107,6 +104,13 @@ struct GivenTraits : Traits<Element, kBlockPass, kItemHeads, kPaddedStates, kHas
 template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates>
 struct RankedTraits : GivenTraits<Element, kBlockPass, kItemHeads, kPaddedStates, false> {
   static constexpr bool kRanked = true;
+};
+
+template <class Element, int kPaddedStates, bool kHasGates>
+struct RotatedTraits : GivenTraits<Element, Pass::outputs, 1, kPaddedStates, kHasGates> {
+  static constexpr bool kRotated = true;
+  using Layout = ssd_hopper::Layout<Pass::outputs, 1, kPaddedStates, RotatedDepths>;
+  using Depth = typename Layout::Depth;
 };
 
 /// Of items of two tiles, one for each of the two blocks of a cluster. Each loads half of B and C for both.
@@ -209,7 +213,9 @@ struct SharedMemory {
 
   std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;  ///< aligned to 1024
 
-  using Projections = hopper::Ring<Depth::kProjections>;
+  /// With a rotation they are worked on in place.
+  using Projections = std::conditional_t<T::kRotated, hopper::RelayRing<Depth::kProjections>,
+                                         hopper::Ring<Depth::kProjections>>;
   using X = hopper::Ring<Depth::kX>;
   using Gates = hopper::RelayRing<Depth::kGates>;
   /// Two output warpgroups that take turns at one slot have a barrier each: of one alone, a warpgroup could
@@ -218,9 +224,19 @@ struct SharedMemory {
   using States = hopper::Ring<kTurns ? 2 : Depth::kState>;
   using Scalars = hopper::Ring<Depth::kScalars>;
 
-  __device__ Projections projections() const { return {base + Layout::kBarriers}; }
-  /// Until B and C are there.
-  __device__ void wait_projections(typename Projections::Position at) const { projections().wait_full(at); }
+  __device__ Projections projections() const {
+    if constexpr (T::kRotated)
+      return {{base + Layout::kBarriers}};
+    else
+      return {base + Layout::kBarriers};
+  }
+  /// Until B and C are there, and rotated.
+  __device__ void wait_projections(typename Projections::Position at) const {
+    if constexpr (T::kRotated)
+      projections().wait_done(at);
+    else
+      projections().wait_full(at);
+  }
   __device__ X x(int head) const { return {after(Projections::kBytes) + head * X::kBytes}; }
   /// Filled with z, worked on by the output warpgroup, emptied as out.
   __device__ Gates gates(int head) const {
@@ -273,6 +289,16 @@ struct SharedMemory {
     return reinterpret_cast<float*>(pointer(Layout::kSkip)) + warpgroup * kRows;
   }
 
+  /// Phases of a slot, [step][pair].
+  __device__ std::uint32_t phases(typename Projections::Position at) const {
+    return b_tile(at) + 2 * Layout::kHalves * kTile;
+  }
+  /// What lies at an address of shared memory.
+  template <class Element>
+  __device__ Element* at_address(std::uint32_t address) const {
+    return reinterpret_cast<Element*>(pointer(static_cast<int>(address - base)));
+  }
+
   /// A warp has done with B and C of a slot. Both blocks of a cluster fill those of both.
   __device__ void release_projections(typename Projections::Position at, int lane) const {
     const std::uint32_t empty = projections().empty(at);
@@ -288,7 +314,10 @@ struct SharedMemory {
   __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
     constexpr bool kOutputs = T::kPass == Pass::outputs;
-    projections().init(1, T::kCluster * kReaders * (1 + kOutputs * T::kHeads));
+    if constexpr (T::kRotated)
+      projections().init(1, kRotatingWarps, kReaders * (1 + kOutputs * T::kHeads));
+    else
+      projections().init(1, T::kCluster * kReaders * (1 + kOutputs * T::kHeads));
     for (int head = 0; head < T::kHeads; ++head) {
       x(head).init(1, kReaders * (1 + kOutputs));
       if constexpr (kOutputs) {
@@ -319,13 +348,6 @@ __device__ inline int group_thread() {
   int thread = 0;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread % kGroupThreads;
-}
-
-/// The same, which the compiler knows to be no less than 0: its parts take an instruction each.
-__device__ inline int group_lane() {
-  unsigned thread = 0;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return static_cast<int>(thread % kGroupThreads);
 }
 
 /// Arrives for the warp, once all its lanes are here.

@@ -34,8 +34,9 @@
 // the copy engine read after ordinary stores (H, out) is fenced by every thread that stored, before its warp
 // arrives.
 //
-// Mamba-3's scans are instances of it whose steps have given weights (GivenTraits, RankedTraits), and a kernel of
-// its own that derives its roles from these ones and rotates B and C (mamba3/hopper/rotated_scan.cuh).
+// Mamba-3's scans are instances of it whose steps have given weights (GivenTraits, RankedTraits), and of its
+// roles in a kernel of their own, with one more that rotates B and C (RotatedTraits;
+// mamba3/hopper/rotated_scan.cuh).
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/warp_specialization.cuh"

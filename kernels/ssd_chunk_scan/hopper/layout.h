@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/common/host_device.h"
 #include "kernels/ssd_chunk_scan/hopper/plan.h"
@@ -28,10 +29,9 @@ struct ChunkScalars {
   float below[6][16];
   /// Δ·(decay from s to the chunk's end) in pairs of the io dtype, and what its rounding leaves in another.
   std::uint32_t weights[2][kSteps / 2];
-  float decay;         ///< of the whole chunk; what is left of it to do, where the state has a scale
+  float decay;         ///< of the whole chunk
   float weight_scale;  ///< in f16, in `weights`: a power of two that moves them into its range (range.h)
-  float state_scale;   ///< behind the chunk the state times this is the true one, where it has a scale
-  float unused;        ///< keep the size a multiple of 16
+  float unused[2];     ///< keep the size a multiple of 16
 };
 
 /// Place of a step among the 16 of its slab: [lane % 4][column pair][column].
@@ -85,6 +85,14 @@ struct Depths<Pass::states, kHeads, kStates> {
   static constexpr int kScalars = 4;
 };
 
+/// Where B and C are rotated in place: phases of a chunk come with them, and less is left for states.
+struct RotatedDepths : Depths<Pass::outputs, 1, 128> {
+  static constexpr int kState = 2;
+};
+inline constexpr int kRotatedPairs = 32;                    ///< of a row, at most
+inline constexpr int kPhases = kSteps * kRotatedPairs * 2;  ///< bytes
+inline constexpr int kRotatingWarps = 4;
+
 /// Offsets in bytes; tiles are aligned to 1024.
 template <Pass kPass, int kItemHeads, int kPaddedStates,
           class BlockDepths = Depths<kPass, kItemHeads, kPaddedStates>>
@@ -92,8 +100,10 @@ struct Layout {
   static constexpr int kHeads = kItemHeads;
   static constexpr int kStates = kPaddedStates;
   using Depth = BlockDepths;
+  static constexpr bool kRotated = std::is_same_v<Depth, RotatedDepths>;
   static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
-  static constexpr int kProjectionSlot = (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile;
+  static constexpr int kProjectionSlot =
+      (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile + (kRotated ? kPhases : 0);
   static constexpr int kStateSlot = kHalves * kTile;
 
   static constexpr int kProjections = 0;
@@ -108,7 +118,12 @@ struct Layout {
   static constexpr int kRingBytes =
       16 * (Depth::kProjections + kHeads * (Depth::kX + std::max(Depth::kState, 2) + Depth::kScalars)) +
       24 * kHeads * Depth::kGates;
-  static constexpr int kBytes = kBarriers + kRingBytes + 1024;  // the start is not aligned to 1024
+  /// Of the rotating warps: sums of angles of each of them, and biases of B and of C.
+  static constexpr int kAngleSums = (kBarriers + kRingBytes + 8 * Depth::kProjections + 15) / 16 * 16;
+  static constexpr int kBiases = kAngleSums + kRotatingWarps * kRotatedPairs * 4;
+  static constexpr int kRotationEnd = kBiases + 2 * kStates * 4;
+  static constexpr int kBytes =  // the start is not aligned to 1024
+      (kRotated ? kRotationEnd : kBarriers + kRingBytes) + 1024;
   static_assert(kBytes <= kMaxBlockBytes);
 };
 

@@ -46,10 +46,7 @@ class OutputWarpgroup {
     }
   }
 
- protected:
-  // Again where no register is left to keep them in.
-  __device__ int warp() const { return T::kRotated ? group_lane() / 32 : warp_; }
-  __device__ int lane() const { return T::kRotated ? group_lane() % 32 : lane_; }
+ private:
   /// One chunk of out.
   __device__ __forceinline__ void output() {
     const int head = share_.head();
@@ -74,8 +71,8 @@ class OutputWarpgroup {
     if constexpr (T::kScaled) state_scales = load_state_scales(shared_.state_scales(head, at_));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
-    shared_.release_projections(at_, lane());
-    if constexpr (!T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane());
+    shared_.release_projections(at_, lane_);
+    if constexpr (!T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
     hopper::barrier_arrive(shared_.scalars(head).empty(at_));
     if constexpr (T::kScaled) {
       const float slabs[]{state_scales.x, state_scales.y, state_scales.z, state_scales.w};
@@ -103,7 +100,7 @@ class OutputWarpgroup {
     hopper::wgmma_commit();
     // Not before the products that take y: an arrival overtakes loads from shared memory, here of the state's
     // scales, whose values nothing has used yet.
-    if constexpr (T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane());
+    if constexpr (T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
     finish(y, x_pairs, z_pairs, gates, scale);
   }
 
@@ -126,35 +123,29 @@ class OutputWarpgroup {
   };
   __device__ __forceinline__ LaneScalars load_scalars(const ChunkScalars& from) const {
     LaneScalars to;
-    const int warp = this->warp();
-    const int lane = this->lane();
+    // Again where no register is left to keep the places in.
+    const int thread = T::kRotated ? group_thread() : thread_;
+    const int warp = T::kRotated ? thread / 32 : warp_;
+    const int lane = T::kRotated ? thread % 32 : lane_;
     to.upper = from.rows[16 * warp + lane / 4];
     to.lower = from.rows[16 * warp + lane / 4 + 8];
-    if constexpr (!T::kRotated) {
-      const int first = square_below(max(warp, 1), 0);  // those from `warp` on are not used
+    const int first = square_below(max(warp, 1), 0);  // those from `warp` on are not used
 #pragma unroll
-      for (int k = 0; k < 3; ++k)
-        to.below[k] = *reinterpret_cast<const float4*>(from.below[min(first + k, 5)] + lane % 4 * 4);
-    }
+    for (int k = 0; k < 3; ++k)
+      to.below[k] = *reinterpret_cast<const float4*>(from.below[min(first + k, 5)] + lane % 4 * 4);
     to.diagonal = *reinterpret_cast<const float4*>(from.diagonal + 16 * warp + lane % 4 * 4);
     return to;
-  }
-
-  /// Four columns of a square below the diagonal, where no registers are left to keep them in.
-  __device__ __forceinline__ float4 below(int square) const {
-    return *reinterpret_cast<const float4*>(shared_.scalars_of(share_.head(), at_).below[square] +
-                                            lane() % 4 * 4);
   }
 
   /// M of this warp's rows, as A of the product with x. In f16 it is scaled by a power of two that its own
   /// largest element gives: Δ may be 10^5 times as large in one step as in another. Returns the scale.
   __device__ __forceinline__ float mask(std::uint32_t (&m)[16], float (&cb)[32],
                                         const LaneScalars& scalars) const {
-    if (warp() == 0)
+    if (warp_ == 0)
       mask_slab<0>(m, cb, scalars);
-    else if (warp() == 1)
+    else if (warp_ == 1)
       mask_slab<1>(m, cb, scalars);
-    else if (warp() == 2)
+    else if (warp_ == 2)
       mask_slab<2>(m, cb, scalars);
     else
       mask_slab<3>(m, cb, scalars);
@@ -187,7 +178,7 @@ class OutputWarpgroup {
       const int to = 4 * k;
       const float* from = cb + 8 * k;
       if (k < kSlab) {
-        const float4 s = T::kRotated ? below(square_below(kSlab, k)) : scalars.below[k];
+        const float4& s = scalars.below[k];
         put(to + 0, from[0] * (upper.within * s.x), from[1] * (upper.within * s.y));
         put(to + 1, from[2] * (lower.within * s.x), from[3] * (lower.within * s.y));
         put(to + 2, from[4] * (upper.within * s.z), from[5] * (upper.within * s.w));
@@ -196,7 +187,7 @@ class OutputWarpgroup {
         const float4& s = scalars.diagonal;
         const auto element = [&](const RowScalars& row, int bit, float sum, float product, int half = 0) {
           if constexpr (T::kGiven) return given_element(row, half, bit, sum, product);
-          const bool kept = (row.mask >> (lane() % 4 * 2) & 1U << bit) != 0;
+          const bool kept = (row.mask >> (lane_ % 4 * 2) & 1U << bit) != 0;
           return kept ? product * exp2_approximate(row.sum - sum) : 0.0F;
         };
         put(to + 0, element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
@@ -213,21 +204,21 @@ class OutputWarpgroup {
   __device__ __forceinline__ float given_element(const RowScalars& row, int half, int bit, float sum,
                                                  float product) const {
     const int shift = T::kRanked ? args_.given.rank_shift : 0;
-    const int steps =
-        ((lane() / 4 + half) >> shift) - ((lane() % 4 * 2 + bit) >> shift);  // from column to row
-    float decay = exp2_approximate(row.sum - sum);
-    asm volatile("" : "+f"(decay));  // no branch around it
-    return steps < 0 ? 0.0F : product * (steps == 0 ? __uint_as_float(row.mask) : decay);
+    const int steps = ((lane_ / 4 + half) >> shift) - ((lane_ % 4 * 2 + bit) >> shift);  // from column to row
+    if (steps < 0) return 0.0F;
+    return product * (steps == 0 ? __uint_as_float(row.mask) : exp2_approximate(row.sum - sum));
   }
 
   __device__ __forceinline__ std::uint32_t fragment() const {
-    return T::kRotated ? hopper::fragment_offset(warp(), lane()) : fragment_;
+    if constexpr (!T::kRotated) return fragment_;
+    const int thread = group_thread();
+    return hopper::fragment_offset(thread / 32, thread % 32);
   }
 
   /// By lane 0, which arrives for the warp, and from there to all lanes.
   __device__ __forceinline__ float4 load_state_scales(const float* from) const {
     float4 scales = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    if (lane() == 0) scales = *reinterpret_cast<const float4*>(from);
+    if (lane_ == 0) scales = *reinterpret_cast<const float4*>(from);
     const auto of_lane_0 = [](float value) { return __shfl_sync(0xFFFFFFFFU, value, 0); };
     return make_float4(of_lane_0(scales.x), of_lane_0(scales.y), of_lane_0(scales.z), of_lane_0(scales.w));
   }
@@ -271,12 +262,12 @@ class OutputWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     // The gates are made of what was loaded after x: x is there. Without them only what is stored says so.
-    if constexpr (kGated) warp_arrive(shared_.x(head).empty(at_), lane());
+    if constexpr (kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : y) value *= inverse_of_power(scale);
     if constexpr (T::kRanked) {
-      warp_arrive(shared_.x(head).empty(at_), lane());
+      warp_arrive(shared_.x(head).empty(at_), lane_);
       return store_rows(y);
     }
     if (args_.ssd.in.D != nullptr) add_skip(y, x);
@@ -294,9 +285,9 @@ class OutputWarpgroup {
       }
       hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
     }
-    if constexpr (!kGated) warp_arrive(shared_.x(head).empty(at_), lane());
+    if constexpr (!kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     hopper::fence_async_proxy();
-    warp_arrive(shared_.gates(head).done(at_), lane());
+    warp_arrive(shared_.gates(head).done(at_), lane_);
   }
 
   /// Where a thread has its first row of a chunk in GivenWeights::rows, and what there is of it.
@@ -307,8 +298,8 @@ class OutputWarpgroup {
   __device__ ThreadRows row_tile(const Item& item, int chunk) const {
     const SsdInputs& in = args_.ssd.in;
     const RowTile tile = item.tile(share_.head());
-    const std::int64_t row = std::int64_t{chunk} * kSteps + 16 * warp() + lane() / 4;
-    const int p = tile.row + lane() % 4 * 2;
+    const std::int64_t row = std::int64_t{chunk} * kSteps + 16 * warp_ + lane_ / 4;
+    const int p = tile.row + lane_ % 4 * 2;
     return {args_.given.rows + ((item.b * in.seqlen + row) * in.nheads + tile.head) * in.headdim + p,
             tile.head < 0 ? 0 : static_cast<int>(in.seqlen - row), static_cast<int>(in.headdim) - p};
   }
@@ -336,12 +327,12 @@ class OutputWarpgroup {
         }
       }
     };
-    if constexpr (!T::kRotated)
-      if (args_.ssd.in.skip_per_headdim) {
-        const auto* skip = reinterpret_cast<const float4*>(shared_.skip(share_.index)) + lane() % 4;
-        return add([&](int j) { return skip[4 * j]; });
-      }
-    add([&](int) { return make_float4(skip_, skip_, skip_, skip_); });
+    if (args_.ssd.in.skip_per_headdim) {
+      const auto* skip = reinterpret_cast<const float4*>(shared_.skip(share_.index)) + lane_ % 4;
+      add([&](int j) { return skip[4 * j]; });
+    } else {
+      add([&](int) { return make_float4(skip_, skip_, skip_, skip_); });
+    }
   }
 
   /// D of the item: in a register, or of its rows, in the order in which lanes take it, in shared memory.
@@ -377,7 +368,7 @@ class OutputWarpgroup {
   int warp_;
   int lane_;
   std::uint32_t fragment_;
-  typename T::Positions at_;
+  hopper::RingPositions at_;
   float skip_ = 0.0F;  ///< D of the head
   struct Nothing {};
   [[no_unique_address]] std::conditional_t<T::kRanked, ThreadRows, Nothing> row_tile_;  ///< of the chunk

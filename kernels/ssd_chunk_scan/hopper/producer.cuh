@@ -164,7 +164,8 @@ class Loader {
 #pragma unroll
     for (int half = 0; half < T::Layout::kHalves; ++half) {
       const int group = cursor.item().group;
-      const hopper::TileOrigin from{{64 * half, group, cursor.chunk() * kSteps, cursor.item().b}};
+      const hopper::TileOrigin from{{64 * half, T::kRotated ? group / args_.rotation.heads_per_group : group,
+                                     cursor.chunk() * kSteps, cursor.item().b}};
       const std::uint32_t b = shared_.b_tile(projections_at_) + half * kTile;
       const std::uint32_t c = shared_.c_tile(projections_at_) + half * kTile;
       if constexpr (T::kCluster == 1) {
@@ -177,6 +178,9 @@ class Loader {
         hopper::load_tile_of_pair(b, args_.B, from, full);
       }
     }
+    if constexpr (T::kRotated)
+      hopper::load_tile(shared_.phases(projections_at_), args_.rotation.phases,
+                        {{0, cursor.item().group, cursor.chunk() * kSteps, cursor.item().b}}, full);
     projections_at_.advance();
   }
 

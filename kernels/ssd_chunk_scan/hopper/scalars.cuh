@@ -123,9 +123,7 @@ class GivenSteps {
 
   __device__ void start(const Item& item, int tile, int chunk, int lane) {
     row_ = chunk * kSteps + 2 * lane;
-    const int head = item.tile(tile).head;
-    if (head < 0) row_ = static_cast<int>(in_.seqlen);
-    head_ = static_cast<int>(item.b * in_.nheads) + head;
+    head_ = static_cast<int>(item.b * in_.nheads) + item.tile(tile).head;
   }
   __device__ void advance() { row_ += kStride; }
   __device__ Stored load() const {
@@ -162,7 +160,7 @@ class GivenSteps {
   const SsdInputs& in_;
   const GivenWeights& given_;
   int row_ = 0;   ///< the lane's first one of the next chunk
-  int head_ = 0;  ///< (batch, head)
+  int head_ = 0;  ///< (batch, head): items have one tile, which is there
 };
 
 /// Weights of a lane's two steps for what leaves the chunk. In f16 they are scaled by the power of two that
@@ -214,19 +212,6 @@ class ScalarWarp {
     }
   }
 
-  /// The same chunk by chunk, where one warp has several heads.
-  __device__ void start(const Segment& segment) {
-    steps_.start(plan_.item(segment), share_.head(), segment.first, lane_);
-    state_scale_ = 1.0F;
-  }
-  __device__ void write_next(typename SharedMemory<T>::Scalars::Position at) {
-    const LaneSteps steps = steps_.of(steps_.load(), lane_);
-    steps_.advance();
-    const LaneSums sums = sums_of(steps);
-    shared_.scalars(share_.head()).wait_empty(at);
-    write(shared_.scalars_of(share_.head(), at), steps, sums);
-  }
-
   /// The same of packed sequences. (With one loop for both, registers of run() are dealt out differently.)
   __device__ void run(SegmentsOf<T> segments) {
     const int head = share_.head();
@@ -257,7 +242,6 @@ class ScalarWarp {
   static constexpr int kChunks = T::kPass == Pass::outputs ? kOutputStride<T::kHeads> : kPartsStride;
   static constexpr int kStride = kChunks * kSteps;  ///< from a chunk of this warp to its next
   static constexpr int kSlabLanes = 8;
-  static constexpr bool kStateScale = T::kStateScale;
   using Steps = std::conditional_t<T::kGiven, GivenSteps<T::kRanked, kStride>, ComputedSteps<Io, kStride>>;
   using LaneSteps = typename Steps::Lane;
 
@@ -290,7 +274,7 @@ class ScalarWarp {
     return to;
   }
 
-  __device__ void write(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums) {
+  __device__ void write(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums) const {
     // Again where no register is left to keep the places in.
     const int lane = T::kRotated ? group_thread() % 32 : lane_;
     const int slab = lane / kSlabLanes;
@@ -308,20 +292,7 @@ class ScalarWarp {
         if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
       }
     }
-    float2 weights = weights_until(sums.end, 31, of, sum);
-    if constexpr (kStateScale) {
-      const float scale = state_scale_ * exp2_approximate(sums.end);
-      const bool keeps = scale > 0x1p-64F && scale < 0x1p64F;
-      if (lane == 0) {
-        to.decay = keeps ? 1.0F : scale;
-        to.state_scale = keeps ? scale : 1.0F;
-      }
-      state_scale_ = keeps ? scale : 1.0F;
-      const float inverse = reciprocal_approximate(state_scale_);
-      write_weights<T>(to, make_float2(inverse * weights.x, inverse * weights.y), lane);
-      return;
-    }
-    write_weights<T>(to, weights, lane);
+    write_weights<T>(to, weights_until(sums.end, 31, of, sum), lane);
     const bool carried = of.sequence[1] == of.sequence_before;
     if (lane == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
   }
@@ -336,8 +307,6 @@ class ScalarWarp {
       rows[0].mask = __float_as_uint(of.own[0]);
       rows[1].mask = __float_as_uint(of.own[1]);
     }
-    if constexpr (kStateScale)
-      for (RowScalars& row : rows) row.carry *= state_scale_;
     if (steps_.has_sequences()) {
       const int before_slab = lane_ / kSlabLanes * kSlabLanes - 1;
       const int shuffled = __shfl_sync(kAllLanes, of.sequence[1], max(before_slab, 0));
@@ -376,7 +345,6 @@ class ScalarWarp {
   Share<T::kHeads, kChunks> share_;
   int lane_;
   Steps steps_;
-  float state_scale_ = 1.0F;  ///< the state times this is the true one; where kStateScale
 };
 
 }  // namespace ssmbench::ssd_hopper

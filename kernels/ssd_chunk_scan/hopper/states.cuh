@@ -61,8 +61,8 @@ class StateWarpgroup {
     }
   }
 
- protected:
-  __device__ int lane() const { return (T::kRotated ? group_thread() : thread_) % 32; }
+ private:
+  __device__ int lane() const { return thread_ % 32; }
 
   /// One chunk, of packed sequences in the stretches between the steps whose states are wanted.
   __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters],
@@ -217,22 +217,11 @@ class StateWarpgroup {
     const SsdInputs& in = args_.ssd.in;
     const RowTile tile = item.tile(head);
     if (tile.head < 0) return;
-    const int p = tile.row + (T::kRotated ? group_thread() : thread_) / 32 * 16 + lane() / 4;
-    const int columns = static_cast<int>(in.dstate);
-    if constexpr (T::kRotated) {
-      const std::int64_t upper = ((item.b * in.nheads + tile.head) * in.headdim + p) * in.dstate;
-      const std::int64_t lower = upper + 8 * in.dstate;
-#pragma unroll
-      for (int j = 0; j < kRegisters / 4; ++j) {
-        const int column = T::column_of(j, lane() % 4);
-        if (column < columns && p < in.headdim) visit(upper + column, state[4 * j], state[4 * j + 1]);
-        if (column < columns && p + 8 < in.headdim) visit(lower + column, state[4 * j + 2], state[4 * j + 3]);
-      }
-      return;
-    }
+    const int p = tile.row + thread_ / 32 * 16 + lane() / 4;
     const std::int64_t upper =
         ((item.b * in.nheads + tile.head) * in.headdim + p) * in.dstate + lane() % 4 * 2;
     const std::int64_t lower = upper + 8 * in.dstate;
+    const int columns = static_cast<int>(in.dstate);
 #pragma unroll
     for (int j = 0; j < kRegisters / 4; ++j) {
       if (8 * j >= columns) break;
@@ -296,7 +285,7 @@ class StateWarpgroup {
 
   /// `ends`: the item does.
   __device__ void leave(float (&state)[T::kHeads][kRegisters], bool ends, const Item& item) const {
-    if constexpr (T::kScaled || T::kStateScale) {
+    if constexpr (T::kScaled) {
 #pragma unroll
       for (int head = 0; head < T::kHeads; ++head)
 #pragma unroll
@@ -314,14 +303,9 @@ class StateWarpgroup {
       });
   }
 
-  /// Where a block's states lie among those that are handed on. Heads of their own warpgroups have one each.
-  __device__ std::int64_t giver_of(std::int64_t block) const {
-    if constexpr (T::kRotated) return 2 * block + shared_.head;
-    return block;
-  }
   /// The next block's item begins in this one: its states go to global memory as they lie in registers.
   __device__ void hand_over(const float (&state)[T::kHeads][kRegisters]) const {
-    const std::int64_t block = giver_of(blockIdx.x);
+    const std::int64_t block = blockIdx.x;
     float* to = args_.handed.states + block * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
     for (int i = 0; i < kAllRegisters; ++i) to[i * kGroupThreads] = state[i / kRegisters][i % kRegisters];
@@ -338,8 +322,8 @@ class StateWarpgroup {
   }
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
-    const std::int64_t giver = giver_of(static_cast<std::int64_t>(blockIdx.x) - T::kCluster);
-    if (T::kRotated || (T::kPacked ? plan_.parts == 1 : plan_.hands_over())) {
+    const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - T::kCluster;
+    if (T::kPacked ? plan_.parts == 1 : plan_.hands_over()) {
       unsigned flag = 0;
       while (flag == 0)
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
@@ -355,12 +339,7 @@ class StateWarpgroup {
   }
 
   /// A barrier of this warpgroup's threads.
-  __device__ void group_barrier() const {
-    if constexpr (T::kRotated)
-      if (shared_.head == 1) {
-        asm volatile("bar.sync 4, 128;\n" ::: "memory");
-        return;
-      }
+  __device__ static void group_barrier() {
     asm volatile("bar.sync 1, 128;\n" ::: "memory");
   }
 
@@ -372,12 +351,11 @@ class StateWarpgroup {
   float decay_[T::kHeads];                      ///< of the segment; in the pass of states
   float unscale_[T::kHeads];                    ///< in f16: state times this is the true one
   typename Shared::States::Position state_at_;  // a chunk ahead of the rest
-  typename T::Positions at_;
+  hopper::RingPositions at_;
   struct Nothing {};
   using OfStops = std::conditional_t<T::kStops, int, Nothing>;
-  // Not [[no_unique_address]]: with two empty members of one type in a base class nvcc 13 does not end.
-  OfStops next_stop_;  ///< in stops
-  OfStops stop_row_;   ///< its step in the sequence, or kNoStop
+  [[no_unique_address]] OfStops next_stop_;  ///< in stops
+  [[no_unique_address]] OfStops stop_row_;   ///< its step in the sequence, or kNoStop
 };
 
 }  // namespace ssmbench::ssd_hopper
