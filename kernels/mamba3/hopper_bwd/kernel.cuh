@@ -9,7 +9,7 @@
 //           dQ and dK stay in registers, and sums over heads have one order
 //
 //     warpgroup    registers  role
-//     0 producer          56  warp 0 loads, warp 3 stores dV and dZ, warp 2 what sums over time are made from
+//     0 producer          56  warp 0 loads, warp 3 stores dV and dZ, warps 1 and 2 what sums over time are made from
 //     1 queries          224  dy, M, X, y, dZ; dQ in 64 registers (queries.cuh)
 //     2 keys             224  dV, dθ; dK in 64 registers; q and k of the next head (keys.cuh)
 //
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(ssd::kThreads, 1)
       if (lane == 0) load_heads<T>(args, Shared());
     } else if (warp == 3) {
       if (lane == 0) ssd::store_gradients<T>(args, Shared());
-    } else if (warp == 2) {
-      write_flows<T>(args, Shared(), lane);
+    } else {
+      write_flows<T>(args, Shared(), lane, warp - 1);
     }
   } else {
     warpgroup_reg_alloc<kConsumerRegisters>();

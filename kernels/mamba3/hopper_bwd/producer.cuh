@@ -83,9 +83,10 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
   }
 }
 
-/// By one warp; a lane has rows 2·lane and 2·lane + 1.
+/// By two warps, which take turns; a lane has rows 2·lane and 2·lane + 1. `first`: the warp's first head. (One warp alone
+/// would be at work all the time, and hold the slots of the inputs.)
 template <class T>
-__device__ void write_flows(const HopperArgs& args, const HopperShared<T>& shared, int lane) {
+__device__ void write_flows(const HopperArgs& args, const HopperShared<T>& shared, int lane, int first) {
   const ssd::BlockPlace place(args);
   const auto dstate = static_cast<int>(args.bwd.in.dstate);
   const auto ring = shared.flows();
@@ -93,7 +94,10 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
   const auto pair_of = [&](const float* from) { return *reinterpret_cast<const float2*>(from + at_step); };
   typename HopperShared<T>::Flows::Position at;
   typename HopperShared<T>::Inputs::Position input_at;
-  for (int head = 0; head < place.heads; ++head, at.advance(), input_at.advance()) {
+  // Both rings have two slots: each warp has one of them.
+  static_assert(HopperLayout<T>::kStages == 2 && HopperLayout<T>::kDepth == 2);
+  at.slot = input_at.slot = static_cast<std::uint32_t>(first);
+  for (int head = first; head < place.heads; head += 2, at.parity ^= 1, input_at.parity ^= 1) {
     shared.inputs().wait_full(input_at);
     const float through =
         product_of_states<T::kStates>(shared.state_tile(input_at), shared.dstate_tile(input_at), lane);
