@@ -312,8 +312,7 @@ class StateWarpgroup {
     if constexpr (kOutputs) {
       __threadfence();
       group_barrier();
-      if (thread_ == 0)
-        asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(args_.handed.flags + block) : "memory");
+      if (thread_ == 0) set_flag(args_.handed, block);
     } else {
 #pragma unroll
       for (int head = 0; head < T::kHeads; ++head)
@@ -323,14 +322,7 @@ class StateWarpgroup {
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
     const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - T::kCluster;
-    if (T::kPacked ? plan_.parts == 1 : plan_.hands_over()) {
-      unsigned flag = 0;
-      while (flag == 0)
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
-                     : "=r"(flag)
-                     : "l"(args_.handed.flags + giver)
-                     : "memory");
-    }
+    if (T::kPacked ? plan_.parts == 1 : plan_.hands_over()) wait_for_flag(args_.handed, giver);
     hopper::wait_for_prerequisites();  // the pass of states
     const float* from = args_.handed.states + giver * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
