@@ -26,4 +26,13 @@ __device__ inline std::uint32_t multiply_pairs<__half>(std::uint32_t a, std::uin
   return low;
 }
 
+/// a·b of pairs.
+template <class Io>
+__device__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b);
+template <>
+__device__ inline std::uint32_t multiply_pairs<__half>(std::uint32_t a, std::uint32_t b) {
+  asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
+
 }  // namespace ssmbench

@@ -24,6 +24,15 @@ __device__ inline float largest_of_lanes(float x) {
 #endif
 }
 
+/// The largest magnitude of a thread's numbers, by four chains that do not wait for one another.
+template <int kCount>
+__device__ __forceinline__ float largest_of(const float (&numbers)[kCount]) {
+  float largest[4]{};
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) largest[i % 4] = fmaxf(largest[i % 4], fabsf(numbers[i]));
+  return fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
+}
+
 /// The power of two that moves the lanes' largest number, all at least 0, to `target`; as much as leaves room
 /// in f32 for sums that are scaled with it.
 __device__ inline float scale_of_lanes(float x, int target) {

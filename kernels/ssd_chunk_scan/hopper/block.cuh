@@ -350,6 +350,16 @@ __device__ inline int group_thread() {
   return thread % kGroupThreads;
 }
 
+/// Sets the flag of a giver of states, behind what the block's threads have written, once they have synchronized.
+__device__ __forceinline__ void set_flag(const HandedStates& handed, std::int64_t giver) {
+  asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(handed.flags + giver) : "memory");
+}
+__device__ __forceinline__ void wait_for_flag(const HandedStates& handed, std::int64_t giver) {
+  unsigned flag = 0;
+  while (flag == 0)
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(flag) : "l"(handed.flags + giver) : "memory");
+}
+
 /// Arrives for the warp, once all its lanes are here.
 __device__ inline void warp_arrive(std::uint32_t barrier, int lane) {
   __syncwarp();

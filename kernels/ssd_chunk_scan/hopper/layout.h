@@ -29,9 +29,11 @@ struct ChunkScalars {
   float below[6][16];
   /// Δ·(decay from s to the chunk's end) in pairs of the io dtype, and what its rounding leaves in another.
   std::uint32_t weights[2][kSteps / 2];
-  float decay;         ///< of the whole chunk
+  std::uint32_t weight_powers[kSteps / 2];  ///< in f16, pairs that weights are to be multiplied with besides
+  float decay;                              ///< of the whole chunk
   float weight_scale;  ///< in f16, in `weights`: a power of two that moves them into its range (range.h)
-  float unused[2];     ///< keep the size a multiple of 16
+  int has_powers;      ///< whether not all of them are 1
+  float unused;        ///< keeps the size a multiple of 16
 };
 
 /// Place of a step among the 16 of its slab: [lane % 4][column pair][column].

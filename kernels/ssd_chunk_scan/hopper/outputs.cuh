@@ -21,6 +21,11 @@ template <class T>
 class OutputWarpgroup {
   using Io = typename T::Io;
   using Shared = SharedMemory<T>;
+  /// In f16 gates take back the scale of y.
+  static constexpr bool kFolded = T::kScaled && T::kGated && !T::kRotated;
+  /// No register is left to keep a thread's places in: they are made again.
+  static constexpr bool kFull =
+      T::kRotated || (T::kScaled && T::kHeads == 1 && (T::kPacked || T::kStates == 64));
 
  public:
   __device__ OutputWarpgroup(const typename T::Args& args, const Shared& shared, int index, int thread)
@@ -66,21 +71,26 @@ class OutputWarpgroup {
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();
     hopper::pin_registers(cb);
-    [[maybe_unused]] const float scale = mask(m, cb, lane_scalars);
+    mask(m, cb, lane_scalars);
     [[maybe_unused]] float4 state_scales;
     if constexpr (T::kScaled) state_scales = load_state_scales(shared_.state_scales(head, at_));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     shared_.release_projections(at_, lane_);
-    if constexpr (!T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
+    release_state(head, state_scales);
     hopper::barrier_arrive(shared_.scalars(head).empty(at_));
+    [[maybe_unused]] float scale = 1.0F;
     if constexpr (T::kScaled) {
+      scale = scale_mask(m, cb);
       const float slabs[]{state_scales.x, state_scales.y, state_scales.z, state_scales.w};
 #pragma unroll
-      for (int i = 0; i < 32; ++i) y[i] *= scale * slabs[i / 8];
-    }
+      for (int i = 0; i < 32; ++i)
+        y[i] *= scale * slabs[i / 8] * (i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry;
+      for (int i = 0; i < 32; ++i)
+        y[i] *= i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry;
+    }
 
     shared_.x(head).wait_full(at_);
     const std::uint32_t x_tile = shared_.x_tile(head, at_);
@@ -98,9 +108,6 @@ class OutputWarpgroup {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
-    // Not before the products that take y: an arrival overtakes loads from shared memory, here of the state's
-    // scales, whose values nothing has used yet.
-    if constexpr (T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
     finish(y, x_pairs, z_pairs, gates, scale);
   }
 
@@ -123,10 +130,9 @@ class OutputWarpgroup {
   };
   __device__ __forceinline__ LaneScalars load_scalars(const ChunkScalars& from) const {
     LaneScalars to;
-    // Again where no register is left to keep the places in.
-    const int thread = T::kRotated ? group_thread() : thread_;
-    const int warp = T::kRotated ? thread / 32 : warp_;
-    const int lane = T::kRotated ? thread % 32 : lane_;
+    const int thread = kFull ? group_thread() : thread_;
+    const int warp = kFull ? thread / 32 : warp_;
+    const int lane = kFull ? thread % 32 : lane_;
     to.upper = from.rows[16 * warp + lane / 4];
     to.lower = from.rows[16 * warp + lane / 4 + 8];
     const int first = square_below(max(warp, 1), 0);  // those from `warp` on are not used
@@ -137,10 +143,9 @@ class OutputWarpgroup {
     return to;
   }
 
-  /// M of this warp's rows, as A of the product with x. In f16 it is scaled by a power of two that its own
-  /// largest element gives: Δ may be 10^5 times as large in one step as in another. Returns the scale.
-  __device__ __forceinline__ float mask(std::uint32_t (&m)[16], float (&cb)[32],
-                                        const LaneScalars& scalars) const {
+  /// M of this warp's rows, as A of the product with x. In f16 it takes the place of C·Bᵀ instead, not rounded.
+  __device__ __forceinline__ void mask(std::uint32_t (&m)[16], float (&cb)[32],
+                                       const LaneScalars& scalars) const {
     if (warp_ == 0)
       mask_slab<0>(m, cb, scalars);
     else if (warp_ == 1)
@@ -149,17 +154,17 @@ class OutputWarpgroup {
       mask_slab<2>(m, cb, scalars);
     else
       mask_slab<3>(m, cb, scalars);
-    if constexpr (!T::kScaled) return 1.0F;
-    float largest = 0.0F;
-#pragma unroll
-    for (const float value : cb) largest = fmaxf(largest, fabsf(value));
-    const float scale = scale_of_lanes(largest, kTopTarget);
+  }
+
+  /// M in f16, scaled by a power of two that its own largest element gives: Δ may be 10^5 times as large in one
+  /// step as in another. Returns the scale.
+  __device__ __forceinline__ static float scale_mask(std::uint32_t (&m)[16], const float (&cb)[32]) {
+    const float scale = scale_of_lanes(largest_of(cb), kTopTarget);
 #pragma unroll
     for (int i = 0; i < 16; ++i) m[i] = pack_pair<Io>(scale * cb[2 * i], scale * cb[2 * i + 1]);
     return scale;
   }
 
-  /// In f16 M takes the place of C·Bᵀ instead, not rounded.
   template <int kSlab>
   __device__ __forceinline__ void mask_slab(std::uint32_t (&m)[16], float (&cb)[32],
                                             const LaneScalars& scalars) const {
@@ -210,9 +215,21 @@ class OutputWarpgroup {
   }
 
   __device__ __forceinline__ std::uint32_t fragment() const {
-    if constexpr (!T::kRotated) return fragment_;
+    if constexpr (!kFull) return fragment_;
     const int thread = group_thread();
     return hopper::fragment_offset(thread / 32, thread % 32);
+  }
+
+  /// An arrival overtakes loads from shared memory whose values nothing has used yet. This one uses the state's
+  /// scales, which are not NaN.
+  __device__ __forceinline__ void release_state(int head, const float4& scales) const {
+    const std::uint32_t empty = shared_.states(head).empty(at_);
+    if constexpr (T::kScaled) {
+      __syncwarp();
+      if (lane_ == 0 && scales.x == scales.x) hopper::barrier_arrive(empty);
+    } else {
+      warp_arrive(empty, lane_);
+    }
   }
 
   /// By lane 0, which arrives for the warp, and from there to all lanes.
@@ -243,8 +260,7 @@ class OutputWarpgroup {
 
   /// M·x is under way, and meanwhile the gates are computed. Then out, over z. `scale`: of y, in f16.
   __device__ __forceinline__ void finish(float (&y)[32], const std::uint32_t (&x)[16],
-                                         const std::uint32_t (&z)[16], std::uint32_t gate_tile,
-                                         [[maybe_unused]] float scale) {
+                                         const std::uint32_t (&z)[16], std::uint32_t gate_tile, float scale) {
     constexpr bool kGated = T::kGated;
     const int head = share_.head();
     float gate[kGated ? 32 : 1];
@@ -252,8 +268,8 @@ class OutputWarpgroup {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float2 pair = unpack_pair<Io>(z[i]);
-        gate[2 * i] = fast_silu(pair.x);
-        gate[2 * i + 1] = fast_silu(pair.y);
+        gate[2 * i] = silu_over(pair.x, scale);
+        gate[2 * i + 1] = silu_over(pair.y, scale);
       }
       hopper::pin_registers(gate);
       // A branch: the compiler would wait for the products before the gates.
@@ -263,14 +279,16 @@ class OutputWarpgroup {
     hopper::pin_registers(y);
     // The gates are made of what was loaded after x: x is there. Without them only what is stored says so.
     if constexpr (kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
-    if constexpr (T::kScaled)
+    if constexpr (T::kScaled && !kFolded) {
 #pragma unroll
       for (float& value : y) value *= inverse_of_power(scale);
+      scale = 1.0F;
+    }
     if constexpr (T::kRanked) {
       warp_arrive(shared_.x(head).empty(at_), lane_);
       return store_rows(y);
     }
-    if (args_.ssd.in.D != nullptr) add_skip(y, x);
+    if (args_.ssd.in.D != nullptr) add_skip(y, x, scale);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       std::uint32_t out[4];
@@ -288,6 +306,12 @@ class OutputWarpgroup {
     if constexpr (!kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     hopper::fence_async_proxy();
     warp_arrive(shared_.gates(head).done(at_), lane_);
+  }
+
+  /// silu(z)/scale. 0 where scale·e^-z is beyond f32: scales of M end at 2^74, so that it is below 2^-46 there.
+  __device__ __forceinline__ static float silu_over(float z, [[maybe_unused]] float scale) {
+    if constexpr (!kFolded) return fast_silu(z);
+    return z * reciprocal_approximate(fmaf(scale, exp2_approximate(z * -kLog2E), scale));
   }
 
   /// Where a thread has its first row of a chunk in GivenWeights::rows, and what there is of it.
@@ -313,12 +337,14 @@ class OutputWarpgroup {
           *reinterpret_cast<float2*>(to + 8 * j) = make_float2(y[4 * j + 2 * half], y[4 * j + 2 * half + 1]);
   }
 
-  /// y += D·x.
-  __device__ __forceinline__ void add_skip(float (&y)[32], const std::uint32_t (&x)[16]) const {
+  /// y += scale·D·x, where y is scaled.
+  __device__ __forceinline__ void add_skip(float (&y)[32], const std::uint32_t (&x)[16],
+                                           [[maybe_unused]] float scale) const {
     const auto add = [&](const auto& skip_of) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float4 d = skip_of(j);
+        float4 d = skip_of(j);
+        if constexpr (kFolded) d = make_float4(scale * d.x, scale * d.y, scale * d.z, scale * d.w);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float2 pair = unpack_pair<Io>(x[4 * j + i]);

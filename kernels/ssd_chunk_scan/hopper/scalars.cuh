@@ -78,8 +78,14 @@ class ComputedSteps {
   __device__ Lane of(const Stored& dt, int lane) const {
     const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
     Lane to{};
-    to.delta[0] = left_ > 0 ? step_size(to_float(dt.first), bias_, rule) : 0.0F;
-    to.delta[1] = left_ > 1 ? step_size(to_float(dt.second), bias_, rule) : 0.0F;
+    Io next = dt.first;
+    constexpr int kAtOnce = kNarrowRange<Io> ? 1 : 2;  // f16 has as much code as the instruction cache holds
+#pragma unroll kAtOnce
+    for (int i = 0; i < 2; ++i) {
+      to.delta[0] = to.delta[1];
+      to.delta[1] = left_ > i ? step_size(to_float(next), bias_, rule) : 0.0F;
+      next = dt.second;
+    }
     if (in_.seq_idx == nullptr) return to;
     const std::int32_t* end = in_.seq_idx + (b_ + 1) * in_.seqlen;  // the last one goes on after it
 #pragma unroll
@@ -164,14 +170,32 @@ class GivenSteps {
 };
 
 /// Weights of a lane's two steps for what leaves the chunk. In f16 they are scaled by the power of two that
-/// moves the largest of all lanes' to its target (range.h).
+/// moves the largest of all lanes' to its target (range.h). Those below 2^-14 have fewer bits than their products
+/// with x, which may be large: where there are such, each weight gets a power of two of its own.
 template <class T>
 __device__ __forceinline__ void write_weights(ChunkScalars& to, float2 weights, int lane) {
   using Io = typename T::Io;
   if constexpr (T::kScaled) {
-    const float scale = scale_of_lanes(fmaxf(weights.x, weights.y), kWeightTarget);
-    if (lane == 0) to.weight_scale = scale;
+    const float scale = scale_of_lanes(fmaxf(fabsf(weights.x), fabsf(weights.y)), kWeightTarget);
     weights = make_float2(scale * weights.x, scale * weights.y);
+    // Below 2^-41 products are less than half of the smallest number.
+    const auto is_short = [](float weight) { return fabsf(weight) >= 0x1p-41F && fabsf(weight) < 0x1p-14F; };
+    const bool has_powers =
+        T::kRotated || __any_sync(kAllLanes, is_short(weights.x) || is_short(weights.y)) != 0;
+    if (lane == 0) {
+      to.weight_scale = scale;
+      to.has_powers = has_powers ? 1 : 0;
+    }
+    if (has_powers) {
+      // The power of two above a weight, as far as f16 has it.
+      const auto power_of = [](float weight) {
+        return __uint_as_float((__float_as_uint(fmaxf(fabsf(weight), 0x1p-25F)) & 0x7F800000U) + 0x00800000U);
+      };
+      const float first = power_of(weights.x);
+      const float second = power_of(weights.y);
+      to.weight_powers[slot_of_pair(lane)] = pack_pair<Io>(first, second);
+      weights = make_float2(inverse_of_power(first) * weights.x, inverse_of_power(second) * weights.y);
+    }
   }
   const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
   const float2 back = unpack_pair<Io>(rounded);

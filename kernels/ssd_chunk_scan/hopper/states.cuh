@@ -13,7 +13,8 @@
 // left.
 //
 // In f16 the weights are scaled by a power of two in each chunk, and the state with them; when it is published,
-// each warp moves its 16 rows into the range of f16.
+// each warp moves its 16 rows into the range of f16. Where weights of a chunk are far apart, x is multiplied in two
+// steps, with what a weight is in 1/2 … 1 and with a power of two: it is the product that f16 rounds.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/wgmma.cuh"
@@ -169,19 +170,40 @@ class StateWarpgroup {
       for (int i = 0; i < 4; ++i)
         to[4 * k + i] = multiply_pairs<Io>(x[i], weights[0][2 * k + i / 2], weights[1][2 * k + i / 2]);
     }
+    if constexpr (T::kScaled)
+      if (T::kRotated || scalars.has_powers != 0) {  // with a branch outputs that are rotated spill
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+          const uint4 powers =
+              *reinterpret_cast<const uint4*>(scalars.weight_powers + lane() % 4 * 8 + 2 * k);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            to[4 * k + i] = multiply_pairs<Io>(to[4 * k + i], powers.x);
+            to[4 * k + i + 2] = multiply_pairs<Io>(to[4 * k + i + 2], powers.y);
+            to[4 * k + i + 4] = multiply_pairs<Io>(to[4 * k + i + 4], powers.z);
+            to[4 * k + i + 6] = multiply_pairs<Io>(to[4 * k + i + 6], powers.w);
+          }
+        }
+      }
   }
 
   __device__ __forceinline__ void publish(const float (&state)[T::kHeads][kRegisters]) {
     const int thread = group_thread();  // again: no register is left to keep the offset in
     const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
+    [[maybe_unused]] float scales[T::kHeads];
+    if constexpr (T::kScaled)  // before the wait, which is for outputs that wait for this state
+#pragma unroll
+      for (int head = 0; head < T::kHeads; ++head) scales[head] = scale_of_rows(state[head]);
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
       shared_.wait_state_slot(head, state_at_);
       const std::uint32_t tile = shared_.state_tile(head, state_at_);
-      [[maybe_unused]] float scale = 1.0F;
-      if constexpr (T::kScaled) scale = scale_rows(state[head], head);
+      if constexpr (T::kScaled)
+        if (thread % 32 == 0)
+          shared_.state_scales(head, state_at_)[thread / 32] =  // of the true state
+              inverse_of_power(scales[head]) * unscale_[head];
       const auto pack = [&](const float* from) {
-        if constexpr (T::kScaled) return pack_pair<Io>(scale * from[0], scale * from[1]);
+        if constexpr (T::kScaled) return pack_pair<Io>(scales[head] * from[0], scales[head] * from[1]);
         return pack_pair<Io>(from[0], from[1]);
       };
 #pragma unroll
@@ -197,16 +219,9 @@ class StateWarpgroup {
     state_at_.advance();
   }
 
-  /// The power of two that moves this warp's rows into the range of f16; its inverse, of the true state, goes to
-  /// the outputs.
-  __device__ __forceinline__ float scale_rows(const float (&state)[kRegisters], int head) const {
-    float largest = 0.0F;
-#pragma unroll
-    for (const float value : state) largest = fmaxf(largest, fabsf(value));
-    const SsdScale scale = scale_to(largest_of_lanes(largest), kTileTarget);
-    const int thread = group_thread();
-    if (thread % 32 == 0) shared_.state_scales(head, state_at_)[thread / 32] = scale.down * unscale_[head];
-    return scale.up;
+  /// The power of two that moves this warp's rows into the range of f16.
+  __device__ __forceinline__ static float scale_of_rows(const float (&state)[kRegisters]) {
+    return scale_to(largest_of_lanes(largest_of(state)), kTileTarget).up;
   }
 
   /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements of a head's state
@@ -312,8 +327,7 @@ class StateWarpgroup {
     if constexpr (kOutputs) {
       __threadfence();
       group_barrier();
-      if (thread_ == 0)
-        asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(args_.handed.flags + block) : "memory");
+      if (thread_ == 0) set_flag(args_.handed, block);
     } else {
 #pragma unroll
       for (int head = 0; head < T::kHeads; ++head)
@@ -323,14 +337,7 @@ class StateWarpgroup {
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
     const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - T::kCluster;
-    if (T::kPacked ? plan_.parts == 1 : plan_.hands_over()) {
-      unsigned flag = 0;
-      while (flag == 0)
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
-                     : "=r"(flag)
-                     : "l"(args_.handed.flags + giver)
-                     : "memory");
-    }
+    if (T::kPacked ? plan_.parts == 1 : plan_.hands_over()) wait_for_flag(args_.handed, giver);
     hopper::wait_for_prerequisites();  // the pass of states
     const float* from = args_.handed.states + giver * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll

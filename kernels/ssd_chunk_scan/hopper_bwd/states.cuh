@@ -247,10 +247,7 @@ class WalkBlock {
   /// Of all warps. `slot`: 0 or 1 in turn.
   __device__ __forceinline__ float largest_of_state(const float (&state)[kRegisters], int thread,
                                                     std::uint32_t slot) const {
-    float largest = 0.0F;
-#pragma unroll
-    for (const float value : state) largest = fmaxf(largest, fabsf(value));
-    largest = largest_of_lanes(largest);
+    const float largest = largest_of_lanes(largest_of(state));
     const std::uint32_t offset = base() + Layout::kLargest - shared_address(dynamic_shared);
     auto* const of_warps =
         reinterpret_cast<float*>(dynamic_shared + offset) + (which_ * 2 + slot) * kWarpsOfGroup;
@@ -264,7 +261,6 @@ class WalkBlock {
   __device__ __forceinline__ void publish(const float (&state)[kRegisters], [[maybe_unused]] float scale,
                                           [[maybe_unused]] std::int64_t row, int thread,
                                           typename Images::Position at) const {
-    images(which_).wait_empty(at);
     [[maybe_unused]] float up = 1.0F;
     if constexpr (T::kScaled) {
       const SsdScale of_image = scale_to(largest_of_state(state, thread, at.slot), kTileTarget);
@@ -272,6 +268,7 @@ class WalkBlock {
       if (thread == 0)
         args_.unscales[row * Layout::kHalves * kUnscales] = of_image.down * inverse_of_power(scale);
     }
+    images(which_).wait_empty(at);
     const auto pack = [&](const float* from) {
       if constexpr (T::kScaled) return pack_pair<Io>(up * from[0], up * from[1]);
       return pack_pair<Io>(from[0], from[1]);

@@ -385,22 +385,14 @@ class Consumer {
     if constexpr (T::kOutputs) {
       __threadfence();
       group_barrier();
-      if (thread_ == 0)
-        asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(args_.handed.flags + giver) : "memory");
+      if (thread_ == 0) set_flag(args_.handed, giver);
     } else {
       if (thread_ == 0) args_.handed.decays[giver] = decay_;
     }
   }
   __device__ void take(float (&state)[kRegisters]) const {
     const std::int64_t giver = (std::int64_t{blockIdx.x} - 1) * kHeads + head_;
-    if (args_.plan.hands_over()) {
-      unsigned flag = 0;
-      while (flag == 0)
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
-                     : "=r"(flag)
-                     : "l"(args_.handed.flags + giver)
-                     : "memory");
-    }
+    if (args_.plan.hands_over()) wait_for_flag(args_.handed, giver);
     hopper::wait_for_prerequisites();  // the pass of states
     const float* from = args_.handed.states + giver * kRegisters * kGroupThreads + thread_;
 #pragma unroll
