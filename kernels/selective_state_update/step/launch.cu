@@ -1,6 +1,7 @@
 // cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh, products.cuh and
 // quantized.cuh.
 
+#include <algorithm>
 #include <string>
 
 #include "base/cuda_check.h"
@@ -13,6 +14,7 @@ namespace ssmbench::step {
 namespace {
 
 constexpr std::int64_t kMostCodedRows = 2147483647;
+constexpr std::int64_t kMostSlotBytes = 4294967295;
 
 /// Which kernels a problem takes.
 enum class Kernels { one_token, tokens, products, coded };
@@ -47,11 +49,15 @@ std::optional<std::string> unsupported(const Problem& problem) {
   const Kernels kernels = kernels_of(problem, update);
   if (kernels == Kernels::coded && update.heads > kMostCodedRows / update.headdim)
     return "needs at most " + std::to_string(kMostCodedRows) + " rows of such states in a sequence";
+  if (kernels == Kernels::one_token && update.rate_per_state &&
+      update.heads > kMostSlotBytes / (update.dstate * static_cast<std::int64_t>(sizeof(float))))
+    return "needs slots of at most " + std::to_string(kMostSlotBytes) + " bytes in f32";
   const StepPlan plan = plan_of(kernels, update);
   if (plan.sections > kMaxGridYZ || plan.batch_tiles > kMaxGridYZ || plan.tiles > kMaxGridX)
     return "needs at most " + std::to_string(kMaxGridYZ) + " blocks in an axis of the grid: one per " +
-           (update.rate_per_state ? "group, and " + std::to_string(plan.rows) + " sequences"
-                                  : "head, and sequence");
+           (update.rate_per_state
+                ? "group, and " + std::to_string(plan.rows * std::max(plan.turns, 1)) + " sequences"
+                : "head, and sequence");
   return {};
 }
 

@@ -59,6 +59,9 @@ inline constexpr std::int64_t kStepManyWarps = 256;
 enum class RowShape {
   one_vector,   ///< 16 bytes of neighbouring states per lane: a row has at most 32 such vectors
   two_vectors,  ///< twice that, half a row apart or less
+inline constexpr int kStepWideTurns = 2;
+inline constexpr int kStepNarrowTurns = 4;
+inline constexpr int kStepChannelBlocks = 8;
   scalars,      ///< every lanes-th state, at most eight: any dstate
 };
 
@@ -93,6 +96,7 @@ struct StepPlan {
   SSMBENCH_HD constexpr int lanes() const { return 1 << lanes_log2; }
   /// Neighbouring rows that a warp holds by one vector of each lane.
   SSMBENCH_HD constexpr int rows_per_pass() const { return kWarpThreads >> lanes_log2; }
+  int turns;         ///< as many sequences as it has rows that a thread of form mamba1 takes, one token
   constexpr int threads() const { return warps * kWarpThreads; }
   /// Bytes of shared memory that the inputs of one token take. Form mamba2: B and C; Δ·x, x and gate of each
   /// row; decay and destination. Form mamba1, for each sequence of a batch tile: B and C; Δ, Δ·x, x and gate
@@ -162,7 +166,11 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   plan.tiles = ceil_div(warps, plan.warps);
   plan.rows = plan.shape == RowShape::one_vector ? std::min(kStepSequences, plan.lanes()) : 1;
   if (warps * groups * ceil_div(batch, plan.rows) < kStepManyWarps) plan.rows = 1;
-  plan.batch_tiles = ceil_div(batch, plan.rows);
+  const std::int64_t blocks = plan.tiles * groups * ceil_div(batch, plan.rows);
+  const std::int64_t most = tokens > 1 ? 1 : state_bytes == 4 ? kStepWideTurns : kStepNarrowTurns;
+  plan.turns = static_cast<int>(
+      std::clamp<std::int64_t>(blocks / (kStepChannelBlocks * h200::kMultiprocessors), 1, most));
+  plan.batch_tiles = ceil_div(batch, std::int64_t{plan.rows} * plan.turns);
   plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, true));
   return plan;
 }

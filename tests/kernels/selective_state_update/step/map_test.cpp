@@ -61,8 +61,9 @@ TEST_CASE("cuda-step covers every state once") {
             REQUIRE(channels.lanes() >= channels.rows);
             REQUIRE(channels.tiles * channels.warps * channels.rows_per_pass() >= rows);
             REQUIRE((channels.tiles - 1) * channels.warps * channels.rows_per_pass() < rows);
-            REQUIRE(channels.batch_tiles * channels.rows >= batch);
-            REQUIRE((channels.batch_tiles - 1) * channels.rows < batch);
+            REQUIRE(channels.turns >= 1);
+            REQUIRE(channels.batch_tiles * channels.rows * channels.turns >= batch);
+            REQUIRE((channels.batch_tiles - 1) * channels.rows * channels.turns < batch);
             REQUIRE(channels.stage_bytes(dstate, true) <= kDefaultSharedBytes);
           }
 }
@@ -147,3 +148,7 @@ TEST_CASE("cuda-step takes single values where rows are not made of vectors") {
   CHECK(plan_heads(1, 1, 1, 256, 2, 1).shape == RowShape::one_vector);
   CHECK(plan_heads(1, 1, 1, 256, 4, 1).shape == RowShape::two_vectors);
 }
+  CHECK(plan_channels(512, 1, 8192, 16, 2, 1).turns == kStepNarrowTurns);
+  CHECK(plan_channels(512, 1, 8192, 16, 4, 1).turns == kStepWideTurns);
+  CHECK(plan_channels(37, 1, 1536, 16, 4, 1).turns == 1);  // few blocks
+  CHECK(plan_channels(512, 1, 8192, 16, 4, 2).turns == 1);
