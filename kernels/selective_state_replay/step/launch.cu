@@ -28,7 +28,7 @@ ProductsKernel products_kernel(DType state, std::int64_t dstate) {
 
 /// Whether tensor cores take it.
 bool has_products(const Problem& problem, const StateUpdate& step) {
-  return problem.dtype() == DType::bf16 && ssmbench::has_products(step.dstate, step.tokens) &&
+  return problem.dtype() == DType::bf16 && ssmbench::has_products(step.headdim, step.dstate, step.tokens) &&
          device_has_mma();
 }
 

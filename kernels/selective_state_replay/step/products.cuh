@@ -33,10 +33,11 @@ struct OldTokens {
       const int t = 2 * rows.column + c;
       if (t >= tokens) continue;
       const std::int64_t at = tile.ring_at(args, first + t) * args.headdim + rows.first;
+      if (!rows.are_there) continue;
+      const auto pair =
+          *reinterpret_cast<const std::uint32_t*>(static_cast<const __nv_bfloat16*>(args.ring_x) + at);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (rows.is_there[r])
-          x[r][c] = to_float(static_cast<const __nv_bfloat16*>(args.ring_x)[at + kProductRows / 2 * r]);
+      for (int r = 0; r < 2; ++r) x[r][c] = step::RowTokens::of_row(pair, r);
     }
     decay = exp2_approximate(delta * (args.A[tile.head] * kLog2E));
   }
@@ -81,10 +82,8 @@ __device__ void store_ring(const StateReplayArgs& args, const Tile& tile, const 
     const int t = 2 * rows.column + c;
     if (t >= args.tokens) continue;
     const std::int64_t at = tile.ring_at(args, count + t) * args.headdim + rows.first;
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      if (rows.is_there[r])
-        static_cast<__nv_bfloat16*>(args.ring_x)[at + kProductRows / 2 * r] = inputs.x[r][c];
+    if (rows.are_there)
+      *reinterpret_cast<std::uint32_t*>(static_cast<__nv_bfloat16*>(args.ring_x) + at) = inputs.x[c];
   }
   if (rows.token >= args.tokens) return;
   if (tile.is_first_of_head && rows.column == 0) args.ring_dt[tile.ring_at(args, count + rows.token)] = delta;
@@ -110,7 +109,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(D
                   .slot = slot,
                   .head = rows.head,
                   .group = rows.head / heads_per_group,
-                  .first_row = rows.first - rows.token,
+                  .first_row = rows.first - 2 * rows.token,
                   .rows = kProductRows,
                   .is_first_of_head = is_first,
                   .is_first_of_group = is_first && rows.head % heads_per_group == 0,
@@ -126,8 +125,8 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(D
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       step::QuantizedPart<kState, Vector> stored;
-      stored.load(states + kProductRows / 2 * r * kDstate,
-                  Vector{rows.column, kDstate, v * 4 * Vector::kWidth}, rows.is_there[r] && !is_padding);
+      stored.load(states + r * kDstate, Vector{rows.column, kDstate, v * 4 * Vector::kWidth},
+                  rows.are_there && !is_padding);
       stored.decode(h[v][r]);
     }
 #pragma unroll 1
@@ -140,9 +139,8 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(D
       for (int r = 0; r < 2; ++r) {
         step::QuantizedPart<kState, Vector> part;
         part.encode(h[v][r], 1.0F);
-        if (rows.is_there[r])
-          part.store(states + kProductRows / 2 * r * kDstate,
-                     Vector{rows.column, kDstate, v * 4 * Vector::kWidth});
+        if (rows.are_there)
+          part.store(states + r * kDstate, Vector{rows.column, kDstate, v * 4 * Vector::kWidth});
       }
 
   const std::int64_t token = rows.step(args, rows.token);
@@ -175,7 +173,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(D
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       y[r][c] = weights.kept[c] * sums[2 * r + c];
-      delta_x[r][c] = weights.delta[c] * to_float(inputs.x[r][c]);
+      delta_x[r][c] = weights.delta[c] * step::RowTokens::of_row(inputs.x[c], r);
     }
   step::store_outputs(args, rows, y, weights, inputs, delta_x, skip, is_padding);
 }

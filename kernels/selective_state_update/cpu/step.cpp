@@ -46,6 +46,8 @@ class HeadSteps {
       return with_io_type(storage_.dtype, [&](auto state) {
         if constexpr (std::is_same_v<decltype(state), Bf16>)
           if (has_pairs()) return run_one_token<Bf16Pairs>(source);
+        if constexpr (std::is_same_v<decltype(state), F16>)
+          if (dstate_ % (F16Pair::kVectors * lanes_) == 0) return run_one_token<F16Pair>(source);
         run_one_token<StateBlock<decltype(state)>>(source);
       });
     for (std::int64_t p = 0; p < args_.headdim; ++p) run_row(source, head_ * args_.headdim + p);

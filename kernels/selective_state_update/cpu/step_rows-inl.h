@@ -48,6 +48,28 @@ struct StateBlock<F16> {
     hn::StoreU(hn::DemoteTo(Tag(), from[0]), Tag(), reinterpret_cast<hwy::float16_t*>(to));
   }
 };
+
+/// Two vectors of f16, which are one of memory: whole lines are stored where vectors have 64 bytes.
+struct F16Pair {
+  using Storage = F16::Storage;
+  using Tag = StateBlock<F16>::Tag;
+  using Words = hn::Rebind<std::uint16_t, FloatTag>;
+  using Both = hn::Repartition<std::uint16_t, FloatTag>;
+  static constexpr std::size_t kVectors = 2;
+
+  static void load(const Storage* from, FloatVec* to) {
+    const auto both = hn::LoadU(Both(), from);
+    to[0] = hn::PromoteTo(FloatTag(), hn::BitCast(Tag(), hn::LowerHalf(Words(), both)));
+    to[1] = hn::PromoteTo(FloatTag(), hn::BitCast(Tag(), hn::UpperHalf(Words(), both)));
+  }
+  static void store(const FloatVec* from, Storage* to) {
+    const auto low = hn::BitCast(Words(), hn::DemoteTo(Tag(), from[0]));
+    const auto high = hn::BitCast(Words(), hn::DemoteTo(Tag(), from[1]));
+    hn::StoreU(hn::Combine(Both(), high, low), Both(), to);
+  }
+};
+#else
+using F16Pair = StateBlock<F16>;
 #endif
 
 /// Two vectors of bf16: the even states and the odd ones. A word of 32 bits has one of either where f32 has

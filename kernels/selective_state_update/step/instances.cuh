@@ -25,6 +25,11 @@ QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan
 using ProductsKernel = void (*)(StateUpdateArgs, StateStorage, int heads_per_group, int run);
 ProductsKernel products_kernel(DType state, bool is_stochastic, std::int64_t dstate);
 
+/// One token of states of 8 bits that are rounded stochastically, by tensor cores (coded_heads.cuh):
+/// sequences in bf16.
+using CodedHeadsKernel = ProductsKernel;
+CodedHeadsKernel coded_heads_kernel(DType state, std::int64_t dstate);
+
 /// Whether step_kernel and tokens_kernel have instances for states of that dtype: f32, that of the sequences,
 /// and f16 beside bf16.
 inline bool has_instances(DType io, DType state) {

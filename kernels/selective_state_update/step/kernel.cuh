@@ -84,10 +84,33 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
   static_cast<Io*>(args.out)[rows.own] = from_float<Io>(own_y);
 }
 
-/// Form mamba1: the rows of a thread are sequences, lane r owns that of sequence r.
+/// Row `i` of those that lie `bytes` apart from `first` on: by one multiply-add.
+template <class T>
+__device__ T* row_at(T* first, int i, unsigned bytes) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(first) +
+                              std::uint64_t{static_cast<unsigned>(i)} * bytes);
+}
+
+/// A lane's part of a row that is there. A lane past the end of rows of one vector each takes the last one
+/// along.
+template <RowShape kShape, class T, class Division>
+__device__ void load_row(RowPart<T, Division>& part, const T* row, const Division& division) {
+  if constexpr (kShape == RowShape::one_vector)
+    part.load_vector(row + min(division.first(0), division.dstate - Division::kWidth));
+  else
+    part.load(row, division, true);
+}
+
+/// Form mamba1: the rows of a thread are sequences, kRows at a time, lane r owns that of sequence r and
+/// looks up its slots. What a channel has stays in registers for plan.turns times as many. By machine code
+/// it is bound by instructions nearly as soon as by memory, where states have 16 bits: addresses are one
+/// multiply-add each, and sequences and channels that are not there are others again, of which nothing is
+/// stored.
 template <class Io, class State, RowShape kShape, int kRows>
 __global__ void __launch_bounds__(kStepWarps* kWarpThreads)
     step_channels(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
   using Division = Lanes<State, kShape>;
   const int dstate = static_cast<int>(args.dstate);
   const int lanes = plan.lanes();
@@ -96,72 +119,85 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads)
   const int of_group =
       warp * plan.rows_per_pass() + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
   const bool is_there = of_group < heads_per_group;
-  // Lanes without a channel go through the shuffles with the group's first one.
   const std::int64_t channel =
       static_cast<std::int64_t>(blockIdx.y) * heads_per_group + (is_there ? of_group : 0);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.z) * kRows;
-  const int rows = steps_within(first, kRows, args.batch);
+  const int batch = static_cast<int>(args.batch);
+  const int begin = static_cast<int>(blockIdx.z) * kRows * plan.turns;
+  const int end = min(begin + kRows * plan.turns, batch);
 
-  std::int64_t source[kRows];
-  RowPart<State, Division> stored[kRows];
-  RowPart<Io, Division> stored_B[kRows], stored_C[kRows];
+  const auto heads = static_cast<unsigned>(args.heads);
+  unsigned state_bytes = heads * static_cast<unsigned>(dstate * sizeof(State));
+  unsigned io_bytes = heads * static_cast<unsigned>(sizeof(Io));
+  unsigned projection_bytes = static_cast<unsigned>(args.groups) * static_cast<unsigned>(dstate * sizeof(Io));
+  // Else they are multiplied again where they are used.
+  asm("" : "+r"(state_bytes), "+r"(io_bytes), "+r"(projection_bytes));
+  State* const states = static_cast<State*>(args.state) + channel * dstate;
+  const Io* const of_x = static_cast<const Io*>(args.x) + channel;
+  const Io* const of_B = static_cast<const Io*>(args.B) + std::int64_t{blockIdx.y} * dstate;
+  const Io* const of_C = static_cast<const Io*>(args.C) + std::int64_t{blockIdx.y} * dstate;
   RowPart<float, Division> stored_rate;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) source[r] = r < rows ? source_of(args, first + r) : -1;
-  const bool owns = division.lane < rows && is_there;
-  const std::int64_t own = (first + division.lane) * args.heads + channel;
-  Io stored_x{}, stored_z{};
-  StoredDt<Io> dt;
-  float dt_bias = 0.0F, skip = 0.0F;
-  if (owns) {
-    stored_x = static_cast<const Io*>(args.x)[own];
-    dt = StoredDt<Io>(args, own);
-    if (args.z != nullptr) stored_z = static_cast<const Io*>(args.z)[own];
-    if (args.dt_bias != nullptr) dt_bias = args.dt_bias[channel];
-    if (args.D != nullptr) skip = args.D[channel];
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r)
-    stored[r].load(static_cast<const State*>(args.state) + (source[r] * args.heads + channel) * dstate,
-                   division, is_there && source[r] >= 0);
-  stored_rate.load(args.A + channel * dstate, division, true);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const std::int64_t projection = ((first + r) * args.groups + blockIdx.y) * dstate;
-    stored_B[r].load(static_cast<const Io*>(args.B) + projection, division, r < rows);
-    stored_C[r].load(static_cast<const Io*>(args.C) + projection, division, r < rows);
-  }
-
-  const float own_delta = dt.step_size(args, dt_bias);
-  const float x = to_float(stored_x);
-  const float own_delta_x = own_delta * x;
-  float rate[Division::kStates], y[kRows];
+  load_row<kShape>(stored_rate, args.A + channel * dstate, division);
+  const float dt_bias = args.dt_bias != nullptr ? args.dt_bias[channel] : 0.0F;
+  const float skip = args.D != nullptr ? args.D[channel] : 0.0F;
+  float rate[Division::kStates];
   stored_rate.unpack(rate);
 #pragma unroll
   for (int s = 0; s < Division::kStates; ++s) rate[s] *= kLog2E;
-  bool is_padding = false;  // the own row
+
+#pragma unroll 1
+  for (int first = begin; first < end; first += kRows) {
+    const int own = min(first + division.lane, batch - 1);
+    const bool owns = is_there && division.lane < kRows && first + division.lane < end;
+    const int source = args.source == nullptr ? own : args.source[own];
+    int destination = args.destination == nullptr ? own : args.destination[own];
+    if (!owns || source < 0) destination = -1;
+    const Io stored_x = *row_at(of_x, own, io_bytes);
+    Io stored_z{};
+    if (args.z != nullptr) stored_z = *row_at(static_cast<const Io*>(args.z) + channel, own, io_bytes);
+    StoredDt<Io> dt;
+    if (args.dt_is_f32)
+      dt.f32 = *row_at(static_cast<const float*>(args.dt) + channel, own, heads * sizeof(float));
+    else
+      dt.io = *row_at(static_cast<const Io*>(args.dt) + channel, own, io_bytes);
+    RowPart<State, Division> stored[kRows];
+    RowPart<Io, Division> stored_B[kRows], stored_C[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float delta = __shfl_sync(0xFFFFFFFFU, own_delta, r, lanes);
-    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
-    float h[Division::kStates], B[Division::kStates], C[Division::kStates];
-    stored[r].unpack(h);
-    stored_B[r].unpack(B);
-    stored_C[r].unpack(C);
-    y[r] = advance(h, rate, delta, delta_x, B, C);
-    if (division.lane == r) is_padding = source[r] < 0;
-    if (!is_there || source[r] < 0) continue;
-    const std::int64_t destination = destination_of(args, first + r, 0);
-    if (destination < 0) continue;
-    stored[r].pack(h);
-    stored[r].store_whole(static_cast<State*>(args.state) + (destination * args.heads + channel) * dstate,
-                          division);
+    for (int r = 0; r < kRows; ++r) {
+      const int b = min(first + r, batch - 1);
+      load_row<kShape>(stored_B[r], row_at(of_B, b, projection_bytes), division);
+      load_row<kShape>(stored_C[r], row_at(of_C, b, projection_bytes), division);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      load_row<kShape>(stored[r],
+                       row_at<const State>(states, __shfl_sync(kAll, max(source, 0), r, lanes), state_bytes),
+                       division);
+
+    const float own_delta = dt.step_size(args, dt_bias);
+    const float x = to_float(stored_x);
+    const float own_delta_x = own_delta * x;
+    float y[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float delta = __shfl_sync(kAll, own_delta, r, lanes);
+      const float delta_x = __shfl_sync(kAll, own_delta_x, r, lanes);
+      float h[Division::kStates], B[Division::kStates], C[Division::kStates];
+      stored[r].unpack(h);
+      stored_B[r].unpack(B);
+      stored_C[r].unpack(C);
+      y[r] = advance(h, rate, delta, delta_x, B, C);
+      if (kShape == RowShape::one_vector && !division.has(0)) y[r] = 0.0F;
+      stored[r].pack(h);
+      const int to = __shfl_sync(kAll, destination, r, lanes);
+      if (to >= 0) stored[r].store_whole(row_at(states, to, state_bytes), division);
+    }
+    float own_y = reduce_rows<kRows>(y, division.lane, lanes);
+    if (args.D != nullptr) own_y += skip * x;
+    if (args.z != nullptr) own_y *= fast_silu(to_float(stored_z));
+    if (owns)
+      *row_at(static_cast<Io*>(args.out) + channel, own, io_bytes) =
+          from_float<Io>(source < 0 ? 0.0F : own_y);
   }
-  float own_y = reduce_rows<kRows>(y, division.lane, lanes);
-  if (!owns) return;
-  if (args.D != nullptr) own_y += skip * x;
-  if (args.z != nullptr) own_y *= fast_silu(to_float(stored_z));
-  static_cast<Io*>(args.out)[own] = from_float<Io>(is_padding ? 0.0F : own_y);
 }
 
 }  // namespace ssmbench::step

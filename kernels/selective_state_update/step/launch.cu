@@ -1,6 +1,7 @@
-// cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh, products.cuh and
-// quantized.cuh.
+// cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh, products.cuh,
+// coded_heads.cuh and quantized.cuh.
 
+#include <algorithm>
 #include <string>
 
 #include "base/cuda_check.h"
@@ -13,15 +14,19 @@ namespace ssmbench::step {
 namespace {
 
 constexpr std::int64_t kMostCodedRows = 2147483647;
+constexpr std::int64_t kMostSlotBytes = 4294967295;
 
 /// Which kernels a problem takes.
-enum class Kernels { one_token, tokens, products, coded };
+enum class Kernels { one_token, tokens, products, coded_heads, coded };
 
 Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
   const DType io = problem.dtype();
-  if (io == DType::bf16 && !update.rate_per_state && update.tokens > 1 &&
-      has_products(update.dstate, update.tokens) && device_has_mma())
-    return Kernels::products;
+  if (io == DType::bf16 && !update.rate_per_state &&
+      has_products(update.headdim, update.dstate, update.tokens) && device_has_mma()) {
+    if (update.tokens > 1) return Kernels::products;
+    if (update.stochastic && has_coded_heads(update.batch, update.heads, update.headdim, update.state_dtype))
+      return Kernels::coded_heads;
+  }
   if (update.has_scale() || update.stochastic || !has_instances(io, update.state_dtype))
     return Kernels::coded;
   return update.tokens == 1 ? Kernels::one_token : Kernels::tokens;
@@ -33,6 +38,7 @@ StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   if (kernels == Kernels::products)
     return plan_products(update.batch, update.heads, update.headdim,
                          product_run(update.batch, update.heads, update.headdim, update.state_dtype));
+  if (kernels == Kernels::coded_heads) return plan_coded_heads(update.batch, update.heads, update.headdim);
   if (kernels == Kernels::coded)
     return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
                           !update.rate_per_state && update.tokens == 1);
@@ -47,11 +53,15 @@ std::optional<std::string> unsupported(const Problem& problem) {
   const Kernels kernels = kernels_of(problem, update);
   if (kernels == Kernels::coded && update.heads > kMostCodedRows / update.headdim)
     return "needs at most " + std::to_string(kMostCodedRows) + " rows of such states in a sequence";
+  if (kernels == Kernels::one_token && update.rate_per_state &&
+      update.heads > kMostSlotBytes / (update.dstate * static_cast<std::int64_t>(sizeof(float))))
+    return "needs slots of at most " + std::to_string(kMostSlotBytes) + " bytes in f32";
   const StepPlan plan = plan_of(kernels, update);
   if (plan.sections > kMaxGridYZ || plan.batch_tiles > kMaxGridYZ || plan.tiles > kMaxGridX)
     return "needs at most " + std::to_string(kMaxGridYZ) + " blocks in an axis of the grid: one per " +
-           (update.rate_per_state ? "group, and " + std::to_string(plan.rows) + " sequences"
-                                  : "head, and sequence");
+           (update.rate_per_state
+                ? "group, and " + std::to_string(plan.rows * std::max(plan.turns, 1)) + " sequences"
+                : "head, and sequence");
   return {};
 }
 
@@ -85,6 +95,9 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
           product_stage_bytes(plan, static_cast<int>(update.dstate), state_bytes, update.state_dtype), args,
           storage, heads_per_group,
           product_run(update.batch, update.heads, update.headdim, update.state_dtype));
+    case Kernels::coded_heads:
+      return launch_of_plan(coded_heads_kernel(update.state_dtype, update.dstate), plan, 0, args, storage,
+                            heads_per_group, kCodedHeadsTiles);
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);

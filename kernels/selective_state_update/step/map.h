@@ -41,17 +41,27 @@ inline constexpr int kProductTokens = 8;
 inline constexpr int kProductRows = 16;
 /// Such tiles of rows whose states a warp has in shared memory or under way to it.
 inline constexpr int kProductStages = 2;
-/// Whether B and C of a head are in shared memory: not beside states in f32, which fill it, nor where all
-/// states of a row are in registers for their scale, which leaves no room for more warps.
+/// Whether B and C of a head are in shared memory: not beside states in f32, which fill it, nor in i16, of
+/// which all are in registers for the scale of a row, two operands each.
 constexpr bool stages_projections(DType state) {
-  return state == DType::f16 || state == DType::bf16;
+  return state != DType::f32 && state != DType::i16;
 }
 /// Blocks that a multiprocessor has registers for: 128 a thread, or 168 with B and C.
 constexpr int product_blocks(DType state) {
   return stages_projections(state) ? 8 : 6;
 }
-/// Sequences whose states a thread of form mamba1 holds at most.
+/// Tiles of a warp with one token of states of 8 bits that are rounded stochastically, one for each lane of
+/// a row to own; blocks of a warp that a multiprocessor has registers for; and the fewest that are faster
+/// than threads with eight rows.
+inline constexpr int kCodedHeadsTiles = 4;
+inline constexpr int kCodedHeadsBlocks = 16;
+inline constexpr std::int64_t kCodedHeadsLeast = 8192;
+/// Sequences whose states a thread of form mamba1 holds at most, and how often it takes as many, where that
+/// leaves blocks for every multiprocessor's registers: of states in f32 and in 16 bits.
 inline constexpr int kStepSequences = 4;
+inline constexpr int kStepWideTurns = 2;
+inline constexpr int kStepNarrowTurns = 4;
+inline constexpr int kStepChannelBlocks = 8;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
 inline constexpr std::int64_t kStepManyWarps = 256;
 
@@ -86,6 +96,7 @@ struct StepPlan {
   RowShape shape;
   int lanes_log2;    ///< lanes that share a row
   int rows;          ///< that a thread holds, at once but with tensor cores
+  int turns;         ///< as many sequences as it has rows that a thread of form mamba1 takes, one token
   int warps;         ///< per block
   int stage_tokens;  ///< whose inputs are in shared memory at once
   std::int64_t tiles, sections, batch_tiles;
@@ -162,22 +173,30 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   plan.tiles = ceil_div(warps, plan.warps);
   plan.rows = plan.shape == RowShape::one_vector ? std::min(kStepSequences, plan.lanes()) : 1;
   if (warps * groups * ceil_div(batch, plan.rows) < kStepManyWarps) plan.rows = 1;
-  plan.batch_tiles = ceil_div(batch, plan.rows);
+  const std::int64_t blocks = plan.tiles * groups * ceil_div(batch, plan.rows);
+  const std::int64_t most = tokens > 1 ? 1 : state_bytes == 4 ? kStepWideTurns : kStepNarrowTurns;
+  plan.turns = static_cast<int>(
+      std::clamp<std::int64_t>(blocks / (kStepChannelBlocks * h200::kMultiprocessors), 1, most));
+  plan.batch_tiles = ceil_div(batch, std::int64_t{plan.rows} * plan.turns);
   plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, true));
   return plan;
 }
 
-/// Tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
-constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
-  return (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
+/// Tokens by tensor cores: whether heads have them, whose rows lanes take by two, and the plan.
+constexpr bool has_products(std::int64_t headdim, std::int64_t dstate, std::int64_t tokens) {
+  return headdim % 2 == 0 && (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
 }
 /// Tiles of kProductRows rows that a warp takes, of a head: what it knows of the head serves all of them. As
 /// many as give every resident warp a run, and runs of the same length.
-constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim, DType state) {
-  const std::int64_t warps = std::int64_t{product_blocks(state)} * kStepHeadWarps * h200::kMultiprocessors;
+constexpr int run_of_tiles(std::int64_t batch, std::int64_t heads, std::int64_t headdim,
+                           std::int64_t warps_of_multiprocessor, std::int64_t longest) {
+  const std::int64_t warps = warps_of_multiprocessor * h200::kMultiprocessors;
   const std::int64_t tiles = ceil_div(headdim, std::int64_t{kProductRows});
-  const std::int64_t most = std::min(ceil_div(tiles * heads * batch, warps), tiles);
+  const std::int64_t most = std::min({ceil_div(tiles * heads * batch, warps), tiles, longest});
   return static_cast<int>(ceil_div(tiles, ceil_div(tiles, most)));
+}
+constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim, DType state) {
+  return run_of_tiles(batch, heads, headdim, std::int64_t{product_blocks(state)} * kStepHeadWarps, headdim);
 }
 constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int run) {
   StepPlan plan{};
@@ -190,6 +209,17 @@ constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::in
   plan.sections = heads;
   plan.batch_tiles = batch;
   return plan;
+}
+/// One token of states of 8 bits by tensor cores: a block is a warp.
+constexpr StepPlan plan_coded_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
+  StepPlan plan = plan_products(batch, heads, headdim, kCodedHeadsTiles);
+  plan.tiles = ceil_div(headdim, std::int64_t{kProductRows} * kCodedHeadsTiles);
+  plan.warps = 1;
+  return plan;
+}
+constexpr bool has_coded_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim, DType state) {
+  return (state == DType::i8 || state == DType::e4m3) &&
+         plan_coded_heads(batch, heads, headdim).tiles * heads * batch >= kCodedHeadsLeast;
 }
 /// Bytes of shared memory of a block: stages of states; B and C, eight tokens each.
 constexpr int product_stage_bytes(const StepPlan& plan, int dstate, int state_bytes, DType state) {

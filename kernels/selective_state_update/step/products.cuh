@@ -9,18 +9,19 @@
 // so that all tokens take one product with h_0 as it was loaded, and h_t is computed where it is stored only.
 // A recurrence over tokens takes 3 instructions a state and token, and these are 6 a state for all of them.
 //
-//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each run of four 16-byte vectors of
-//            a row the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment
-//            (common/mma.cuh)
+//   warp     16 rows of a head. Lane (g, q) has rows 2g and 2g + 1, rows g and g + 8 of fragments, and of each
+//            run of four 16-byte vectors of a row the q-th: the two states at 2p and 2p + 1 of a vector are what
+//            it has of a fragment (common/mma.cuh)
 //   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at its states
-//   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, loaded like C and transposed by the warp
+//   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, loaded like C and transposed by the warp. Codes of 8
+//            bits are the accumulators, so that h is in units of scale·decay
 //   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
 //   tiles    a warp takes several such tiles of its head one after the other: C, B and what they share stay in
-//            registers (C and B in shared memory beside states in f16 and bf16), and the states of the next
-//            tile are on their way to shared memory meanwhile
+//            registers (C and B in shared memory beside states in f16, bf16 and 8 bits), and the states of the
+//            next tile are on their way to shared memory meanwhile
 //
 // Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
-// truncation. Nothing is shared between warps, and there is no barrier. Tokens that come after t have no part
+// truncation. Nothing is shared between warps. Tokens that come after t have no part
 // in y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
 
 #include "kernels/common/mma_k8.cuh"
@@ -75,32 +76,34 @@ struct ProjectionPart {
   }
 };
 
-/// Where a lane is, and its rows r = 0, 1: g and g + 8 of a warp's.
+/// Where a lane is, and its rows r = 0, 1: 2g and 2g + 1 of a warp's, row g and g + 8 of fragments.
 struct ProductRows {
   int head, first;  ///< row 0 of the head
-  int column;       ///< q
-  int token;        ///< g: that it loads B, C and dt of
+  int headdim;
+  int column;  ///< q
+  int token;   ///< g: that it loads B, C and dt of
   std::int64_t b;
-  std::int64_t own;         ///< of tensors (B, T, H, P): row `first` at token 2q
-  std::int64_t token_rows;  ///< from there to the next token
-  bool is_there[2];
+  std::int64_t own;  ///< of tensors (B, T, H, P): row `first` at token 2q
+  int token_rows;    ///< from there to the next token
+  bool are_there;    ///< both or neither: headdim is even
 
   /// Tile `tile` of 16 rows of a head.
   template <class Args>
   __device__ ProductRows(const Args& args, std::int64_t b, int head, int tile) : head(head), b(b) {
     token = static_cast<int>(threadIdx.x % kWarpThreads) / 4;
     column = static_cast<int>(threadIdx.x) % 4;
-    first = tile * kProductRows + token;
-    token_rows = args.heads * args.headdim;
+    first = tile * kProductRows + 2 * token;
+    headdim = static_cast<int>(args.headdim);
+    token_rows = static_cast<int>(args.heads) * headdim;
+    asm("" : "+r"(token_rows));  // else it is multiplied again where it is used
     own = row(args, step(args, 2 * column));
-    look(args);
+    look();
   }
   /// To the tile behind.
-  template <class Args>
-  __device__ void advance(const Args& args) {
+  __device__ void advance() {
     first += kProductRows;
     own += kProductRows;
-    look(args);
+    look();
   }
   /// Row 0 of the head in slot, or token, `i` of a tensor (·, H, P).
   template <class Args>
@@ -111,31 +114,36 @@ struct ProductRows {
   __device__ std::int64_t step(const Args& args, int t) const {
     return b * args.tokens + t;
   }
+  /// Whether the lane's rows have token 2q + c.
+  template <class Args>
+  __device__ bool has_token(const Args& args, int c) const {
+    return are_there && 2 * column + c < static_cast<int>(args.tokens);
+  }
 
  private:
-  template <class Args>
-  __device__ void look(const Args& args) {
-    for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
-  }
+  __device__ void look() { are_there = first < headdim; }
 };
 
-/// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory.
+/// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory: neighbours.
 struct RowTokens {
-  __nv_bfloat16 x[2][2]{}, z[2][2]{};
+  std::uint32_t x[2]{}, z[2]{};
 
   template <class Args>
   __device__ RowTokens(const Args& args, const ProductRows& rows) {
-    const auto load = [&](__nv_bfloat16(&to)[2][2], const void* from) {
+    const auto load = [&](std::uint32_t(&to)[2], const void* from) {
       const auto* const own = static_cast<const __nv_bfloat16*>(from) + rows.own;
 #pragma unroll
       for (int c = 0; c < 2; ++c)
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          if (rows.is_there[r] && 2 * rows.column + c < static_cast<int>(args.tokens))
-            to[r][c] = own[c * rows.token_rows + kProductRows / 2 * r];
+        if (rows.has_token(args, c))
+          to[c] = *reinterpret_cast<const std::uint32_t*>(own + c * rows.token_rows);
     };
     load(x, args.x);
     if (args.z != nullptr) load(z, args.z);
+  }
+  /// That of row r.
+  __device__ static float of_row(std::uint32_t pair, int r) {
+    const float2 two = unpack_pair<__nv_bfloat16>(pair);
+    return r == 0 ? two.x : two.y;
   }
 };
 
@@ -216,10 +224,8 @@ __device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights,
     float sums[4]{};
     mma_bf16(small, parts[2], b[0]);
     mma_bf16(sums, parts[0], b[0]);
-    mma_bf16(small, parts[0], b[2]);
-    mma_bf16(small, parts[1], b[1]);
-    mma_bf16(small, parts[1], b[0]);
-    mma_bf16(small, parts[0], b[1]);
+    mma_bf16(small, {parts[0][0], parts[0][1], parts[1][0], parts[1][1]}, b[2], b[1]);
+    mma_bf16(small, {parts[1][0], parts[1][1], parts[0][0], parts[0][1]}, b[0], b[1]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) y[i / 2][i % 2] += sums[i] + small[i];
     return;
@@ -253,14 +259,16 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
 #pragma unroll
       for (int c = 0; c < 2; ++c) visit(r, c);
   };
-  if (args.D != nullptr) for_each([&](int r, int c) { y[r][c] += skip * to_float(inputs.x[r][c]); });
-  if (args.z != nullptr) for_each([&](int r, int c) { y[r][c] *= fast_silu(to_float(inputs.z[r][c])); });
+  if (args.D != nullptr) for_each([&](int r, int c) { y[r][c] += skip * RowTokens::of_row(inputs.x[c], r); });
+  if (args.z != nullptr)
+    for_each([&](int r, int c) { y[r][c] *= fast_silu(RowTokens::of_row(inputs.z[c], r)); });
   if (is_padding) for_each([&](int r, int c) { y[r][c] = 0.0F; });
   auto* const out = static_cast<__nv_bfloat16*>(args.out) + rows.own;
-  for_each([&](int r, int c) {
-    if (rows.is_there[r] && 2 * rows.column + c < static_cast<int>(args.tokens))
-      out[c * rows.token_rows + kProductRows / 2 * r] = from_float<__nv_bfloat16>(y[r][c]);
-  });
+#pragma unroll
+  for (int c = 0; c < 2; ++c)
+    if (rows.has_token(args, c))
+      *reinterpret_cast<std::uint32_t*>(out + c * rows.token_rows) =
+          pack_pair<__nv_bfloat16>(y[0][c], y[1][c]);
 }
 
 /// w·Δ·x of a lane's rows and tokens from token `from` to one token t as operands A, sums of three parts, 0
@@ -268,6 +276,12 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
 struct UpdateOperands {
   std::uint32_t parts[3][2];
   std::uint32_t mask;  ///< of B of these
+
+  /// The smallest parts first; the two others as one product, twice as deep.
+  __device__ void add(float (&to)[4], std::uint32_t tokens) const {
+    mma_bf16(to, parts[2], tokens);
+    mma_bf16(to, {parts[1][0], parts[1][1], parts[0][0], parts[0][1]}, tokens, tokens);
+  }
 
   __device__ UpdateOperands(const float (&weight)[2], const float (&delta_x)[2][2], int even, int from,
                             int t) {
@@ -293,8 +307,7 @@ __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], con
   for (int i = 0; i < kWidth; i += 2) {
     const std::uint32_t tokens = B.word((v * kWidth + i) / 2) & operands.mask;
     float added[4]{};
-#pragma unroll
-    for (int part = 2; part >= 0; --part) mma_bf16(added, operands.parts[part], tokens);
+    operands.add(added, tokens);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -302,9 +315,22 @@ __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], con
   }
 }
 
-/// A lane's vectors of a warp's 16 rows, as they lie in memory. They wait in shared memory, where no other lane
-/// looks: what is under way takes no registers, and there is no barrier. h_0 is unpacked from there once for the
-/// product with C, and again for each token whose state is stored.
+/// Whether the states of a tile are unpacked once, and go from one token that is stored to the next: codes of
+/// 8 bits. (Those of 16 take two operands each, for which no registers would be left.)
+template <DType kState>
+constexpr bool kUnpackedOnce = kHasScale<kState> && sizeof(StateBits<kState>) == 1;
+
+/// Where a 16-byte vector of a tile's 16 rows lies in shared memory, by vectors: in the order of rows, but
+/// that every other two rows have the halves of eight vectors swapped, so that the eight lanes that read at
+/// once find theirs in different banks. `vectors`: of a row.
+__device__ inline int staged_at(int row, int vector, int vectors) {
+  return (row * vectors + vector) ^ ((row & 2) << 1);
+}
+
+/// A warp's 16 rows as they lie in memory: one run of it. They wait in shared memory: what is under way
+/// takes no registers. All lanes copy whole lines before each reads its own vectors; of states of 8 bits,
+/// for which registers are few, each copies its own. h_0 is unpacked from there once for the product with C,
+/// and again for each token whose state is stored.
 template <DType kState, int kCount>
 struct StagedTile {
   static constexpr int kVectors = kCount;
@@ -314,26 +340,31 @@ struct StagedTile {
   static constexpr int kPerWord = Part::kPerWord;
   static constexpr int kDstate = kVectors * 4 * Vector::kWidth;
   using Row = Quad<kState, kVectors>;
-  Staged* vectors;  ///< one of each lane of the warp side by side
+  static constexpr int kOfRow = 4 * kVectors;  // vectors
+  static constexpr bool kWholeLines = !kUnpackedOnce<kState>;
+  Staged* vectors;
 
   /// Stage `i` of a warp's.
   __device__ explicit StagedTile(int i) {
     extern __shared__ uint4 staged[];
     const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-    vectors = reinterpret_cast<Staged*>(staged) + (warp * kProductStages + i) * 2 * kVectors * kWarpThreads +
-              threadIdx.x % kWarpThreads;
+    vectors = reinterpret_cast<Staged*>(staged) + (warp * kProductStages + i) * 2 * kVectors * kWarpThreads;
   }
-  __device__ Staged& at(int r, int v) const { return vectors[(r * kVectors + v) * kWarpThreads]; }
-  /// Starts to bring it from the row of ProductRows::first on.
-  __device__ void load(const StateBits<kState>* from, const ProductRows& rows, bool is_padding) const {
-    from += rows.column * Vector::kWidth;
+  __device__ Staged& at(int r, int v) const {
+    const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    return kWholeLines ? vectors[staged_at(lane / 4 * 2 + r, v * 4 + lane % 4, kOfRow)]
+                       : vectors[(r * kVectors + v) * kWarpThreads + lane];
+  }
+  /// Starts to bring it from row 0 of the tile on, of which `rows` are there; all lanes take part.
+  __device__ void load(const StateBits<kState>* from, int rows) const {
+    const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v)
-        copy_async_16(shared_address(&at(r, v)),
-                      from + kProductRows / 2 * r * kDstate + v * 4 * Vector::kWidth,
-                      rows.is_there[r] && !is_padding ? 16 : 0);
+    for (int i = 0; i < 2 * kVectors; ++i) {
+      const int vector = kWholeLines ? i * kWarpThreads + lane
+                                     : (lane / 4 * 2 + i / kVectors) * kOfRow + i % kVectors * 4 + lane % 4;
+      copy_async_16(shared_address(kWholeLines ? &line(i) : &at(i / kVectors, i % kVectors)),
+                    from + vector * Vector::kWidth, vector < rows * kOfRow ? 16 : 0);
+    }
   }
   /// States of vector v of both rows.
   __device__ void decode(int v, float (&h)[2][Vector::kWidth]) const {
@@ -362,27 +393,70 @@ struct StagedTile {
       }
     }
   }
+
+ private:
+  /// What the lane copies of the i-th 512 bytes.
+  __device__ Staged& line(int i) const {
+    const int vector = i * kWarpThreads + static_cast<int>(threadIdx.x) % kWarpThreads;
+    return vectors[staged_at(vector / kOfRow, vector % kOfRow, kOfRow)];
+  }
 };
 
-/// Stores h of the warp's rows at rows `first` and first + 8 of a tensor of states with scales.
-template <DType kState, class Row>
-__device__ void store_coded(const float (&h)[2][Row::kStates], void* states, float* scales,
-                            std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
-  constexpr int kDstate = 4 * Row::kStates;
-  constexpr int kPass = kProductRows / 2;
-  const Row division{rows.column, kDstate, 0};
-  QuantizedPart<kState, Row> parts[2];
-  const float scale = quantize(parts, h, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
-  StateBits<kState>* const to = static_cast<StateBits<kState>*>(states) + first * kDstate;
+/// The codes of a lane's two rows 2k and 2k + 1 (`first`), of states h·unit, which four lanes share; and the
+/// scales of both.
+template <DType kState, bool kStochastic, class Row>
+__device__ void quantize_rows(QuantizedPart<kState, Row> (&parts)[2], float (&scales)[2],
+                              const float (&h)[2][Row::kStates], const float (&unit)[2], std::int64_t first,
+                              const Row& division, const Rounding& rounding) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  constexpr float kMost = StateCodes<kState>::kMost;
+  float largest[2]{}, factors[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int s = 0; s < Row::kStates; ++s) largest[r] = fmaxf(largest[r], fabsf(h[r][s]));
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) largest[r] = fmaxf(largest[r], __shfl_xor_sync(kAll, largest[r], distance));
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if (!rows.is_there[r]) continue;
-    parts[r].store(to + kPass * r * kDstate, division);
-    if (rows.column == r) scales[first + kPass * r] = scale;
+    scales[r] = scale_of_row(largest[r] * unit[r], 1.0F / kMost);
+    factors[r] = kStochastic ? factor_of_row(largest[r], kMost) : unit[r] * reciprocal_approximate(scales[r]);
+  }
+  if constexpr (kStochastic) {
+    encode_stochastically<kState, true>(parts, h, factors, CodedRows{first, 1, false}, division, rounding);
+  } else {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) parts[r].encode(h[r], factors[r]);
   }
 }
 
-/// Computes h_t of the warp's rows and stores it at rows `first` and first + 8 of a tensor of states.
+/// Stores h·unit of the warp's rows at rows `first` and first + 1 of a tensor of states with scales.
+template <DType kState, bool kStochastic, class Row>
+__device__ void store_coded(const float (&h)[2][Row::kStates], const float (&unit)[2], void* states,
+                            float* scales, std::int64_t first, const ProductRows& rows,
+                            const Rounding& rounding) {
+  constexpr int kDstate = 4 * Row::kStates;
+  const Row division{rows.column, kDstate, 0};
+  QuantizedPart<kState, Row> parts[2];
+  float new_scales[2];
+  quantize_rows<kState, kStochastic>(parts, new_scales, h, unit, first, division, rounding);
+  if (!rows.are_there) return;
+  StateBits<kState>* const to = static_cast<StateBits<kState>*>(states) + first * kDstate;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) parts[r].store(to + r * kDstate, division);
+  if (rows.column < 2) scales[first + rows.column] = rows.column == 0 ? new_scales[0] : new_scales[1];
+}
+
+/// Whether rows of the warp may be computed in units, of which the smallest of a lane and the largest
+/// magnitude of what tokens add are given: not where that would lose the codes, or not be finite.
+__device__ inline bool have_units(float smallest, float largest) {
+  return __all_sync(0xFFFFFFFFU,
+                    static_cast<int>(smallest >= 0x1p-40F) & static_cast<int>(largest < 0x1p100F)) != 0;
+}
+
+/// Computes h_t of the warp's rows and stores it at rows `first` and first + 1 of a tensor of states.
 template <DType kState, int kVectors, class Words>
 __device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],
                              const UpdateOperands& operands, const Words& B, void* states, std::int64_t first,
@@ -391,7 +465,6 @@ __device__ void store_update(const StagedTile<kState, kVectors>& staged, const f
   using Vector = Quad<kState, 1>;
   using Bits = StateBits<kState>;
   constexpr int kWidth = Vector::kWidth;
-  constexpr int kPass = kProductRows / 2;
   Bits* const to = static_cast<Bits*>(states) + first * dstate;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -400,10 +473,10 @@ __device__ void store_update(const StagedTile<kState, kVectors>& staged, const f
     staged.decode(v, h);
     update_vector(h, kept, operands, B, v);
     QuantizedPart<kState, Vector> parts[2];
-    quantize(parts, h, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
+    quantize<kState, true>(parts, h, CodedRows{first, 1, false}, division, rounding);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      if (rows.is_there[r]) parts[r].store(to + kPass * r * dstate, division);
+      if (rows.are_there) parts[r].store(to + r * dstate, division);
   }
 }
 
@@ -413,12 +486,14 @@ struct TileInputs {
   float scale[2]{1.0F, 1.0F};
   RowTokens tokens;
 
-  /// `scales`: of row `first` and those behind it, null for padding.
-  __device__ TileInputs(const StateUpdateArgs& args, const float* scales, const ProductRows& rows)
+  /// `scales`: of row `first` and those behind it; they are not read for padding.
+  __device__ TileInputs(const StateUpdateArgs& args, const float* scales, const ProductRows& rows,
+                        bool is_padding)
       : tokens(args, rows) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      if (kHasScale<kState> && rows.is_there[r] && scales != nullptr) scale[r] = scales[kProductRows / 2 * r];
+    if (!kHasScale<kState> || !rows.are_there || is_padding) return;
+    const float2 two = *reinterpret_cast<const float2*>(scales);
+    scale[0] = two.x;
+    scale[1] = two.y;
   }
 };
 
@@ -458,17 +533,42 @@ struct SharedWords {
   }
 };
 
+/// A token whose state is stored.
+struct StoredToken {
+  int token = -1, destination = -1;
+  float weight[2]{0.0F, 0.0F};  ///< w up to it of tokens 2q and 2q + 1
+  float passed = 1.0F;          ///< the product of the decays since the one before
+
+  /// To the next one, or past the last token. `destinations`: of token g.
+  __device__ void next(const StateUpdateArgs& args, float decays, int destinations) {
+    constexpr unsigned kAll = 0xFFFFFFFFU;
+    const int even = static_cast<int>(threadIdx.x) % 4 * 2;
+    passed = 1.0F;
+#pragma unroll 1
+    while (++token < static_cast<int>(args.tokens)) {
+      const float decay = __shfl_sync(kAll, decays, 4 * token);
+      passed *= decay;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) weight[i] = token == even + i ? 1.0F : weight[i] * decay;
+      destination = __shfl_sync(kAll, destinations, 4 * token);
+      if (destination >= 0 || args.intermediate != nullptr) return;
+    }
+  }
+};
+
 /// What the tiles of a head have in common. B: transposed.
 template <DType kState, int kVectors>
 struct ProductHead {
   using Row = Quad<kState, kVectors>;
   static constexpr int kWords = ProjectionPart<Row>::kWords;
+  static constexpr bool kKnowsFirst = kState != DType::f32;  // that has no registers left for it
   using Words = std::conditional_t<stages_projections(kState),
                                    SharedWords<kWords, kProductStages * 2 * kVectors>, RegisterWords<kWords>>;
   Words B{0}, C{1};
   TokenWeights weights;
   float skip;
   int destinations;  ///< of token g
+  StoredToken known_first;
 
   __device__ ProductHead(const StateUpdateArgs& args, const ProductRows& rows, int heads_per_group) {
     const std::int64_t step = rows.step(args, rows.token);
@@ -498,6 +598,14 @@ struct ProductHead {
     B.set(words_of_B);
     C.set(words_of_C);
     weights = TokenWeights(delta, rate, products, rows);
+    if constexpr (kKnowsFirst) known_first.next(args, weights.decay, destinations);
+  }
+  /// The first token whose state is stored.
+  __device__ StoredToken first_stored(const StateUpdateArgs& args) const {
+    if constexpr (kKnowsFirst) return known_first;
+    StoredToken first;
+    first.next(args, weights.decay, destinations);
+    return first;
   }
 };
 
@@ -510,10 +618,39 @@ __device__ void put_vector(float (&to)[2][kStates], const float (&vector)[2][kWi
     for (int i = 0; i < kWidth; ++i) to[r][v * kWidth + i] = vector[r][i];
 }
 
-/// Whether the states of a tile are unpacked once, and go from one token that is stored to the next: codes of
-/// 8 bits. (Those of 16 take two operands each, for which no registers would be left.)
-template <DType kState>
-constexpr bool kUnpackedOnce = kHasScale<kState> && sizeof(StateBits<kState>) == 1;
+/// h_t of rows r in units of `kept`, from an earlier h in units of what that was before: accumulators start
+/// from it. In units of 1 where rows have no unit.
+template <int kStates, class Words>
+__device__ void update_codes(float (&h)[2][kStates], float (&kept)[2], const float (&delta_x)[2][2],
+                             const StoredToken& stored, int even, int from, const Words& B) {
+  float added[2][2], largest = 0.0F;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float inverse = reciprocal_approximate(kept[r]);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      added[r][c] = delta_x[r][c] * inverse;
+      largest = fmaxf(largest, fabsf(added[r][c]));
+    }
+  }
+  if (!have_units(fminf(kept[0], kept[1]), largest))
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) h[r][s] *= kept[r];
+      added[r][0] = delta_x[r][0];
+      added[r][1] = delta_x[r][1];
+      kept[r] = 1.0F;
+    }
+  const UpdateOperands operands(stored.weight, added, even, from, stored.token);
+#pragma unroll
+  for (int s = 0; s < kStates; s += 2) {
+    float four[4]{h[0][s], h[0][s + 1], h[1][s], h[1][s + 1]};
+    operands.add(four, B.word(s / 2) & operands.mask);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) h[i / 2][s + i % 2] = four[i];
+  }
+}
 
 /// States of a tile with scales. `h`: those before the first token, where they are unpacked once.
 template <DType kState, bool kStochastic, int kVectors>
@@ -526,27 +663,22 @@ __device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const St
   constexpr int kWidth = Quad<kState, 1>::kWidth;
   using Row = Quad<kState, kVectors>;
   const int even = 2 * rows.column;
-  float weight[2]{0.0F, 0.0F};
   float kept[2]{scale[0], scale[1]};
   int from = 0;  // tokens before it are in h
+  Rounding rounding(storage, 0);
+  rounding.is_stochastic = kStochastic;
 #pragma unroll 1
-  for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
-    const float decay = __shfl_sync(0xFFFFFFFFU, of_head.weights.decay, 4 * t);
+  for (StoredToken stored = of_head.first_stored(args); stored.token < static_cast<int>(args.tokens);
+       stored.next(args, of_head.weights.decay, of_head.destinations)) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      kept[i] *= decay;
-      weight[i] = t == even + i ? 1.0F : weight[i] * decay;
-    }
-    const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
-    if (destination < 0) continue;
-    const UpdateOperands operands(weight, delta_x, even, from, t);
+    for (int r = 0; r < 2; ++r) kept[r] *= stored.passed;
     if constexpr (kUnpackedOnce<kState>) {
-      update_vector(h, kept, operands, of_head.B, 0);
-      kept[0] = kept[1] = 1.0F;
-      from = t + 1;
+      update_codes(h, kept, delta_x, stored, even, from, of_head.B);
+      from = stored.token + 1;
     } else {
       // Else they would be loaded before the loop, to registers for all rounds.
       asm volatile("" ::: "memory");
+      const UpdateOperands operands(stored.weight, delta_x, even, from, stored.token);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         float vector[2][kWidth];
@@ -555,9 +687,9 @@ __device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const St
         put_vector(h, vector, v);
       }
     }
-    Rounding rounding(storage, 0);
-    rounding.is_stochastic = kStochastic;
-    store_coded<kState, Row>(h, args.state, storage.scale, rows.row(args, destination), rows, rounding);
+    const float unit[2]{kUnpackedOnce<kState> ? kept[0] : 1.0F, kUnpackedOnce<kState> ? kept[1] : 1.0F};
+    store_coded<kState, kStochastic, Row>(h, unit, args.state, storage.scale,
+                                          rows.row(args, stored.destination), rows, rounding);
   }
 }
 
@@ -568,29 +700,23 @@ __device__ __forceinline__ void step_states(const StateUpdateArgs& args, const S
                                             const StagedTile<kState, kVectors>& staged,
                                             const float (&delta_x)[2][2],
                                             const ProductHead<kState, kVectors>& of_head) {
-  const int even = 2 * rows.column;
-  float weight[2]{0.0F, 0.0F};  // w of tokens 2q and 2q + 1 up to now
   float kept[2]{1.0F, 1.0F};
 #pragma unroll 1
-  for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
-    const float decay = __shfl_sync(0xFFFFFFFFU, of_head.weights.decay, 4 * t);
+  for (StoredToken stored = of_head.first_stored(args); stored.token < static_cast<int>(args.tokens);
+       stored.next(args, of_head.weights.decay, of_head.destinations)) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      kept[i] *= decay;
-      weight[i] = t == even + i ? 1.0F : weight[i] * decay;
-    }
-    const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
-    if (destination < 0 && args.intermediate == nullptr) continue;
-    const UpdateOperands operands(weight, delta_x, even, 0, t);
+    for (int r = 0; r < 2; ++r) kept[r] *= stored.passed;
+    const UpdateOperands operands(stored.weight, delta_x, 2 * rows.column, 0, stored.token);
 #pragma unroll 1
     for (int tensor = 0; tensor < 2; ++tensor) {  // the states, intermediate
       // Else states would be loaded before the loop, to registers for all rounds.
       asm volatile("" ::: "memory");
-      if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
+      if (tensor == 0 ? stored.destination < 0 : args.intermediate == nullptr) continue;
       Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
       rounding.is_stochastic = kStochastic;
       store_update<kState>(staged, kept, operands, of_head.B, tensor == 0 ? args.state : args.intermediate,
-                           rows.row(args, tensor == 0 ? destination : rows.step(args, t)), rows, rounding);
+                           rows.row(args, tensor == 0 ? stored.destination : rows.step(args, stored.token)),
+                           rows, rounding);
     }
   }
 }
@@ -632,7 +758,7 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       y[r][c] = weights.kept[c] * (inputs.scale[r] * sums[2 * r + c]);
-      delta_x[r][c] = weights.delta[c] * to_float(inputs.tokens.x[r][c]);
+      delta_x[r][c] = weights.delta[c] * RowTokens::of_row(inputs.tokens.x[c], r);
     }
   store_outputs(args, rows, y, weights, inputs.tokens, delta_x, of_head.skip, is_padding);
   if constexpr (kHasScale<kState>)
@@ -650,18 +776,18 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(k
   const int first = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads) * run;
   const std::int64_t source = source_of(args, blockIdx.z);
   ProductRows rows(args, blockIdx.z, static_cast<int>(blockIdx.y), first);
-  ProductRows ahead = rows;  // tiles are loaded from it on
   const std::int64_t of_source = rows.row(args, source) - rows.first;
+  int ahead = first * kProductRows;  // tiles are loaded from this row of the head on
   const auto load = [&](int i) {
     if (i < run)
       Staged(i % kProductStages)
-          .load(static_cast<const StateBits<kState>*>(args.state) + (of_source + ahead.first) * kDstate,
-                ahead, source < 0);
+          .load(static_cast<const StateBits<kState>*>(args.state) + (of_source + ahead) * kDstate,
+                source < 0 ? 0 : rows.headdim - ahead);
     copy_async_commit();
-    ahead.advance(args);
+    ahead += kProductRows;
   };
   const auto inputs_of = [&](const ProductRows& of) {
-    return TileInputs<kState>(args, source < 0 ? nullptr : storage.scale + of_source + of.first, of);
+    return TileInputs<kState>(args, storage.scale + of_source + of.first, of, source < 0);
   };
 #pragma unroll
   for (int i = 0; i < kProductStages; ++i) load(i);
@@ -671,11 +797,13 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(k
   for (int i = 0; i < run; ++i) {
     const TileInputs<kState> inputs = next;
     const ProductRows here = rows;
-    rows.advance(args);
+    rows.advance();
     if (i + 1 < run) next = inputs_of(rows);
     copy_async_wait<kProductStages - 1>();
+    __syncwarp();  // what other lanes have copied
     step_tile<kState, kStochastic>(args, storage, here, Staged(i % kProductStages), inputs, of_head,
                                    source < 0);
+    __syncwarp();  // all have read it
     load(i + kProductStages);
   }
 }

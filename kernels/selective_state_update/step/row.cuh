@@ -92,6 +92,12 @@ struct RowPart {
           pieces[v][i] = *reinterpret_cast<const Piece*>(row + division.first(v) + i * kMost);
       }
   }
+  /// The one vector of a row that a lane has.
+  __device__ void load_vector(const T* from) {
+    static_assert(Division::kVectors == 1);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) pieces[0][i] = *reinterpret_cast<const Piece*>(from + i * kMost);
+  }
   __device__ void store(T* row, const Division& division) const {
 #pragma unroll
     for (int v = 0; v < Division::kVectors; ++v)

@@ -2,6 +2,7 @@
 // code changes path.
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "catch.h"
@@ -210,14 +211,14 @@ std::vector<Problem> scaled_many_row_problems() {
 }
 
 /// Tokens that cuda-step takes by tensor cores, one more and one less than those: states in every dtype,
-/// stored by token and at the end; heads of a row, that end inside of a warp's 16 rows, and past a block's
-/// 32.
+/// stored by token and at the end; heads of two rows, that end inside of a warp's 16 rows, past a block's 32,
+/// and of an odd number of rows, which they do not take.
 std::vector<Problem> product_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;
   for (const char* state_dtype : {"f32", "bf16", "f16", "i8", "i16", "e4m3"})
     for (const std::int64_t tokens : {1, 2, 5, 8, 9})
-      for (const std::int64_t headdim : {1, 16, 21, 33}) {
+      for (const std::int64_t headdim : {2, 16, 22, 34, 21}) {
         ++turn;
         const std::string state = state_dtype;
         const bool has_scale = state[0] == 'i' || state == "e4m3";
@@ -246,6 +247,30 @@ std::vector<Problem> product_problems() {
   return all;
 }
 
+/// So many rows of states of 8 bits that tensor cores take one token where these are rounded
+/// stochastically: heads of one tile, that end inside of one, and of two blocks of four.
+std::vector<Problem> many_head_problems() {
+  std::vector<Problem> all;
+  for (const char* state_dtype : {"i8", "e4m3"})
+    for (const char* rounding : {"nearest", "stochastic"})
+      for (const auto& [batch, headdim, dstate] :
+           {std::tuple<std::int64_t, std::int64_t, std::int64_t>{512, 16, 128}, {512, 42, 64}, {256, 74, 64}})
+        all.push_back(mamba2_step({{"dtype", "bf16"},
+                                   {"state_dtype", state_dtype},
+                                   {"rounding", rounding},
+                                   {"batch", batch},
+                                   {"slots", batch + 7},
+                                   {"pads", size(9)},
+                                   {"nheads", size(16)},
+                                   {"headdim", headdim},
+                                   {"dstate", dstate},
+                                   {"groups", size(4)},
+                                   {"D", true},
+                                   {"z", true},
+                                   {"dt_softplus", true}}));
+  return all;
+}
+
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device,
                const std::string& distribution) {
   auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
@@ -258,7 +283,10 @@ void check_device(const DeviceInfo& device) {
   check_all(option_problems(), device, "mamba");
   check_all(many_row_problems(), device, "mamba");
   check_all(state_dtype_problems(), device, "mamba");
-  if (device.kind == DeviceKind::cuda) check_all(scaled_many_row_problems(), device, "mamba");
+  if (device.kind == DeviceKind::cuda) {
+    check_all(scaled_many_row_problems(), device, "mamba");
+    check_all(many_head_problems(), device, "trained");
+  }
   for (const char* distribution : {"mamba", "trained"}) {
     check_all(product_problems(), device, distribution);
     check_all(slot_problems(), device, distribution);

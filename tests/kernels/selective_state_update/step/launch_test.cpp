@@ -27,4 +27,7 @@ TEST_CASE("cuda-step says what it does not take") {
         "needs at most 65535 blocks in an axis of the grid: one per head, and sequence");
   CHECK(reason(step.with({{"state_dtype", "i8"}, {"nheads", size(8388608)}, {"headdim", size(256)}})) ==
         "needs at most 2147483647 rows of such states in a sequence");
+  const Problem wide = mamba1_step({{"dtype", "f32"}, {"dim", size(67108863)}, {"dstate", size(16)}});
+  CHECK(reason(wide) == std::nullopt);
+  CHECK(reason(wide.with({{"dim", size(67108864)}})) == "needs slots of at most 4294967295 bytes in f32");
 }

@@ -61,8 +61,9 @@ TEST_CASE("cuda-step covers every state once") {
             REQUIRE(channels.lanes() >= channels.rows);
             REQUIRE(channels.tiles * channels.warps * channels.rows_per_pass() >= rows);
             REQUIRE((channels.tiles - 1) * channels.warps * channels.rows_per_pass() < rows);
-            REQUIRE(channels.batch_tiles * channels.rows >= batch);
-            REQUIRE((channels.batch_tiles - 1) * channels.rows < batch);
+            REQUIRE(channels.turns >= 1);
+            REQUIRE(channels.batch_tiles * channels.rows * channels.turns >= batch);
+            REQUIRE((channels.batch_tiles - 1) * channels.rows * channels.turns < batch);
             REQUIRE(channels.stage_bytes(dstate, true) <= kDefaultSharedBytes);
           }
 }
@@ -117,10 +118,28 @@ TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
   CHECK(product_stage_bytes(plan_products(1, 1, 64, 4), 128, 4, DType::f32) == 2 * 16 * 128 * 4);
   CHECK(product_stage_bytes(plan_products(1, 1, 64, 1), 128, 2, DType::bf16) ==
         2 * (2 * 16 * 256 + 2 * 8 * 256));
-  CHECK(has_products(128, 2));
-  CHECK(has_products(64, 8));
-  CHECK_FALSE(has_products(128, 9));
-  CHECK_FALSE(has_products(96, 4));
+  CHECK(has_products(64, 128, 2));
+  CHECK(has_products(2, 64, 8));
+  CHECK_FALSE(has_products(64, 128, 9));
+  CHECK_FALSE(has_products(64, 96, 4));
+  CHECK_FALSE(has_products(63, 128, 4));
+}
+
+TEST_CASE("cuda-step's tensor cores cover every row of states of 8 bits once") {
+  for (const std::int64_t batch : {1, 100, 10'000})
+    for (int headdim = 2; headdim <= 256; headdim += 2) {
+      const StepPlan plan = plan_coded_heads(batch, 3, headdim);
+      CAPTURE(headdim, batch);
+      REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
+      REQUIRE((plan.tiles - 1) * kCodedHeadsTiles * kProductRows < headdim);
+      REQUIRE(plan.warps == 1);
+      REQUIRE(plan.sections == 3);
+      REQUIRE(plan.batch_tiles == batch);
+    }
+  CHECK(has_coded_heads(128, 80, 64, DType::i8));
+  CHECK(has_coded_heads(64, 64, 66, DType::e4m3));      // two blocks a head
+  CHECK_FALSE(has_coded_heads(64, 64, 64, DType::i8));  // few
+  CHECK_FALSE(has_coded_heads(128, 80, 64, DType::i16));
 }
 
 TEST_CASE(
@@ -139,6 +158,10 @@ TEST_CASE(
   }
   CHECK(plan_channels(512, 1, 8192, 16, 2, 1).rows == 2);
   CHECK(plan_channels(512, 1, 8192, 16, 4, 1).rows == 4);
+  CHECK(plan_channels(512, 1, 8192, 16, 2, 1).turns == kStepNarrowTurns);
+  CHECK(plan_channels(512, 1, 8192, 16, 4, 1).turns == kStepWideTurns);
+  CHECK(plan_channels(37, 1, 1536, 16, 4, 1).turns == 1);  // few blocks
+  CHECK(plan_channels(512, 1, 8192, 16, 4, 2).turns == 1);
 }
 
 TEST_CASE("cuda-step takes single values where rows are not made of vectors") {
