@@ -39,7 +39,7 @@ function(ssmbench_keep_apart target variable)
   set(${variable} ${others} PARENT_SCOPE)
 endfunction()
 
-# ssmbench_compile_together(<most> <target>...): so many sources of a target become one compilation, since what they include
+# ssmbench_compile_together(<most> <target>...): up to <most> sources of a target become one compilation, since what they include
 # takes as long as they do. The names of a target are different: only the compiler looks.
 function(ssmbench_compile_together most)
   foreach(target IN LISTS ARGN)
