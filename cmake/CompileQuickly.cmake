@@ -22,22 +22,42 @@ function(ssmbench_precompile target)
     <numeric> <optional> <set> <span> <sstream> <string> <string_view> <utility> <variant> <vector>)
 endfunction()
 
-# ssmbench_compile_together(<target>...): up to 8 sources of a folder of src, reference, tests or kernels/distributed become one
-# compilation, since what they include takes as long as they do. The names of a folder are different: scripts/check has
-# clang-tidy look at whole folders of src and reference, and in the others only the compiler looks. Highway's sources, which
-# include themselves, stay apart.
-function(ssmbench_compile_together)
+# ssmbench_keep_apart(<target> <variable>): sources that include themselves, as Highway's do, stay compilations of their own. Puts all
+# others into the variable.
+function(ssmbench_keep_apart target variable)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/.*[.]cpp$")
+  set(others "")
+  foreach(source IN LISTS sources)
+    file(STRINGS ${source} includes_itself REGEX "HWY_TARGET_INCLUDE")
+    if(includes_itself)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    else()
+      list(APPEND others ${source})
+    endif()
+  endforeach()
+  set(${variable} ${others} PARENT_SCOPE)
+endfunction()
+
+# ssmbench_compile_together(<most> <target>...): up to <most> sources of a target become one compilation, since what they include
+# takes as long as they do. The names of a target are different: only the compiler looks.
+function(ssmbench_compile_together most)
   foreach(target IN LISTS ARGN)
+    ssmbench_keep_apart(${target} others)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${most})
+  endforeach()
+endfunction()
+
+# ssmbench_compile_folders_together(<target>...): up to 8 sources of a folder of src, reference, tests or kernels/distributed
+# become one compilation. The names of a folder are different: scripts/check has clang-tidy look at whole folders of src and
+# reference, and in the others only the compiler looks.
+function(ssmbench_compile_folders_together)
+  foreach(target IN LISTS ARGN)
+    ssmbench_keep_apart(${target} sources)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-    get_target_property(sources ${target} SOURCES)
-    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|reference|tests|kernels/distributed)/.*[.]cpp$")
+    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|reference|tests|kernels/distributed)/")
     set(folder_before "")
     foreach(source IN LISTS sources)
-      file(STRINGS ${source} includes_itself REGEX "HWY_TARGET_INCLUDE")
-      if(includes_itself)
-        set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-        continue()
-      endif()
       cmake_path(GET source PARENT_PATH folder)
       if(NOT folder STREQUAL folder_before)
         set(folder_before ${folder})

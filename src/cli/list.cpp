@@ -245,8 +245,7 @@ void add_list(Program& program, const std::vector<std::string>& arguments) {
   command.flag("--json", options->json, "Print JSON");
   command.flag("--calibrate", options->calibrate,
                "devices: measure their peak rates again, and keep them for later runs");
-  command.positive("--gpus", "N", options->gpus,
-                   "With --calibrate: measure the links between so many GPUs, too");
+  command.positive("--gpus", "N", options->gpus, "With --calibrate: also measure the links between N GPUs");
   command.positive("--cpus", "N", options->cpus, "With --calibrate: the same of processes on the CPU");
   command.hidden_flag("--rehearse", options->rehearse);
   options->argv = {"ssmbench"};

@@ -58,7 +58,7 @@ void finish_teams(RunOptions& o) {
     o.team_sizes.push_back(team_size("--ranks " + o.ranks, text));
   std::ranges::sort(o.team_sizes);
   if (std::ranges::adjacent_find(o.team_sizes) != o.team_sizes.end())
-    throw UsageError(fmt::format("--ranks {}: a size is there twice", o.ranks));
+    throw UsageError(fmt::format("--ranks {}: a size is given twice", o.ranks));
 }
 
 }  // namespace
@@ -74,13 +74,12 @@ void add_run_options(Command& command, RunOptions& o) {
   command.positionals("CONFIG", o.configs, "Config files");
   command.option("--device", "DEVICE", o.device,
                  "auto, cpu, cuda, cuda:N or all (default auto); cpu*RANKS, cuda*RANKS: a team");
-  command.positive(
-      "--cpus", "N", o.cpus,
-      "Run in so many processes at a time on the CPU; what is timed is timed alone, on all cores");
+  command.positive("--cpus", "N", o.cpus,
+                   "Share the cases among N processes on the CPU; what is timed runs alone, on all cores");
   command.option("--gpus", "N", o.gpus,
-                 "Run on so many GPUs at a time, or on all of them; each gets cases as it is free");
+                 "Share the cases among N GPUs, or among all; each takes the next case when it is free");
   command.option("--ranks", "SIZES", o.ranks,
-                 "Compute each case in teams of so many processes too: 1,2,4 (default 1, no team)");
+                 "Also compute each case in teams of these sizes: 1,2,4 (default 1, no team)");
   command.option("--impl", "GLOBS", o.selection.impl, kImplHelp);
   command.repeated_option("--plugin", "LIBRARY", o.plugins, kPluginHelp);
   add_selection(command, o.selection);
@@ -96,7 +95,7 @@ void add_run_options(Command& command, RunOptions& o) {
   command.positive("--timeout", "SECONDS", o.timeout,
                    "Time limit for one implementation on one case (default 600)");
   command.positive("--reference-memory", "GIB", o.reference_memory,
-                   "Compute references that take more in parts (default half of what is free)");
+                   "Compute references that need more in parts (default half of the free memory)");
   command.flag("--no-timing", o.no_timing, "Verify only");
   command.flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
   command.flag("--profile", o.profile,

@@ -51,7 +51,7 @@ std::vector<DeviceInfo> named_gpus(const std::string& choice, const std::vector<
     if (found == gpus.end())
       throw DeviceError(fmt::format("--device {}: no {} here; there are {}", choice, name, list_of(gpus)));
     if (std::ranges::find(named, found->index, &DeviceInfo::index) != named.end())
-      throw UsageError(fmt::format("--device {}: {} is there twice", choice, name));
+      throw UsageError(fmt::format("--device {}: {} is given twice", choice, name));
     named.push_back(*found);
   }
   return named;

@@ -57,7 +57,7 @@ TEST_CASE("run --gpus refuses what is not there, with its reason and the kind of
   CHECK(complaint("3", "auto", two) == "--gpus 3: there are 2 CUDA device(s) to choose from");
   CHECK(complaint("2", "auto", {}) == "--gpus 2: no CUDA device: no driver");
   CHECK(complaint("1", "cuda:7", two) == "--device cuda:7: no cuda:7 here; there are cuda:0, cuda:1");
-  CHECK(complaint("2", "cuda:1,cuda:1", two) == "--device cuda:1,cuda:1: cuda:1 is there twice");
+  CHECK(complaint("2", "cuda:1,cuda:1", two) == "--device cuda:1,cuda:1: cuda:1 is given twice");
   CHECK_THROWS_AS(choose_gpus("3", "auto", machine(two), ""), DeviceError);
   for (const char* count : {"0", "-1", "two", "2x", ""})
     CHECK_THROWS_AS(choose_gpus(count, "auto", machine(two), ""), UsageError);

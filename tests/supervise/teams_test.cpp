@@ -209,7 +209,7 @@ TEST_CASE("sizes of teams that make no sense are refused") {
           std::string("ssmbench: --ranks ") + sizes + ": expected numbers of ranks from 1 to 64\n");
   }
   CHECK(run_team(config + " --device cpu --ranks 2,2").err ==
-        "ssmbench: --ranks 2,2: a size is there twice\n");
+        "ssmbench: --ranks 2,2: a size is given twice\n");
   CHECK(run_team(config + " --device 'cpu*0'").err ==
         "ssmbench: --device cpu*0: expected numbers of ranks from 1 to 64\n");
   CHECK(run_team(config + " --device 'cpu*2' --ranks 2").err ==
