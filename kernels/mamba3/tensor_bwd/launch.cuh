@@ -253,11 +253,6 @@ __global__ void pair_states_kernel(const Mamba3BwdArgs args, const Plan plan, co
     pair_states<DeviceIo>(args.in, plan, work, at);
 }
 
-__global__ void biases_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  const std::int64_t at = thread_of_grid();
-  if (at < plan.nheads * 2 * plan.ranks * plan.dstate_tiles * kSteps) order_biases(args.in, plan, work, at);
-}
-
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
   if (at < plan.batch * plan.nheads * plan.angles) add_turns(args, plan, work, at);
@@ -337,7 +332,8 @@ inline SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Wo
 /// the plan.
 struct Products {
   HeadSums head_sums;
-  /// V and dy of ranks, and q and k for themselves: the gradient kernel makes its own. With SISO phases are PhaseTiles.
+  /// With MIMO q, k, and V and dy of ranks. With SISO q and k for themselves: the gradient kernel makes its own, and
+  /// phases are PhaseTiles.
   bool walks_make_operands;
   Launch (*states)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work,
                    void* handed);
@@ -486,9 +482,6 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
           elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
     else if (plan.halves)
       launches.push_back(elementwise(pair_states_kernel, octets_of_group));
-    if (!rotates)
-      launches.push_back(
-          elementwise(biases_kernel, plan.nheads * 2 * plan.ranks * plan.dstate_tiles * kSteps));
   }
   const SsdBwdArgs ssd = ssd_args(args, plan, work);
   launches.push_back(
