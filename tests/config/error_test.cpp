@@ -21,7 +21,7 @@ const std::string kAllMethods =
 
 const std::string kAllAxes =
     "shape, method, dtype, layout, batch, dim, seqlen, dstate, groups, A, B, C, D, z, delta_bias, "
-    "delta_softplus, initial_state, cu_seqlens, sequences, lengths, inputs, values, seed";
+    "delta_softplus, initial_state, x, cu_seqlens, sequences, lengths, inputs, values, seed";
 const std::string kRange =
     R"(expected a range, {"from": 512, "to": 65536, "times": 2} or {"from": 64, "to": 256, "step": 64})";
 const std::string kZipGroup =
