@@ -294,7 +294,10 @@ bool RunJudge::time_copies_if_free() {
 
 std::optional<Launch> RunJudge::capture() {
   auto replay = on_.device.capture(run_.launch());
-  if (replay && !replays_well(*replay)) replay.reset();
+  if (replay && !replays_well(*replay)) {
+    append(result_.reason, "no graph time: a replay gave other outputs");
+    replay.reset();
+  }
   return replay;
 }
 

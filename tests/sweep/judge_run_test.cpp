@@ -103,6 +103,19 @@ class StreamsDevice : public CpuInDisguise {
   bool second_ = false;
 };
 
+/// Says whether it is a graph that launches.
+class GraphDevice : public CpuInDisguise {
+ public:
+  std::optional<Launch> capture(const Launch& launch) override {
+    return [this, launch](void* stream) {
+      replays = true;
+      launch(stream);
+      replays = false;
+    };
+  }
+  bool replays = false;
+};
+
 /// Notes what is timed.
 class NotingDevice : public CpuInDisguise {
  public:
@@ -377,6 +390,24 @@ TEST_CASE("copies are timed as soon as the host's memory is free, and after the 
   const Order never_free = order(true, 1000);
   CHECK(Order(never_free.end() - 4, never_free.end()) == Order{"taken", "launches", "waits", "copies"});
   CHECK(order(false, 0) == Order{"launches"});  // nobody waits for what is not copied
+}
+
+TEST_CASE("a graph whose replay gives other outputs is not timed, and the result says so") {
+  for (const bool spoils : {false, true}) {
+    GraphDevice device;
+    const auto racy = spoilt_scan("racy", [&](const Touch& t) {
+      if (spoils && device.replays) t.at("out")[2] += 1;
+    });
+    const Case the_case = make_case(problem());
+    const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
+    const DeviceInputs on_device(device, inputs);
+    CaseResult result{.the_case = the_case, .impl = racy.name, .device = "cpu"};
+    judge_run({.device = device, .inputs = on_device, .reference = nullptr}, racy,
+              TimingPolicy{.min_runs = 3, .max_runs = 3, .max_seconds = 100}, result);
+    CHECK(result.status == Status::unverified);
+    CHECK(result.timing.contains("graph") != spoils);
+    CHECK(result.reason == (spoils ? "no graph time: a replay gave other outputs" : ""));
+  }
 }
 
 TEST_CASE("outputs that are written after a launch has returned are invalid, and threads that never rest") {
