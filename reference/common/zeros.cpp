@@ -24,7 +24,7 @@ void Zeros::touch_pages(void* memory, std::size_t bytes) {
 
 void Zeros::fill() const {
 #pragma omp parallel for schedule(dynamic) if (fills_.size() > 1)
-  for (std::size_t i = 0; i < fills_.size(); ++i) fills_[i]();
+  for (const auto& fill : fills_) fill();
 }
 
 }  // namespace ssmbench

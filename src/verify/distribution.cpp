@@ -50,10 +50,10 @@ void DistinctNumbers::add(const DistinctNumbers& other) {
 }
 
 double DistinctNumbers::count() const {
-  constexpr double kBits = 4096;
+  constexpr double kBitsInAll = 4096;
   double set = 0;
   for (const auto word : bits_) set += std::popcount(word);
-  return -kBits * std::log1p(-set / kBits);
+  return -kBitsInAll * std::log1p(-set / kBitsInAll);
 }
 
 void ErrorDistribution::Squares::add(const Squares& more, double weight) {
