@@ -1,7 +1,7 @@
 #pragma once
 
 // cuda-step of replays with up to eight new tokens of sequences in bf16, by tensor cores: warps, lanes and
-// products are those of steps of several tokens (selective_state_update/step/products.cuh).
+// products are those of steps of several tokens (selective_state_update/step/token_products.cuh).
 //
 //   old tokens   eight at a time, the oldest first: h ← P·h + Σ w·Δ·x·B, P and w over these eight
 //   state ← h    if K + T > W
@@ -10,7 +10,7 @@
 // h is in registers in f32 all the while: 64 floats a lane at a dstate of 128.
 
 #include "kernels/selective_state_replay/step/kernel.cuh"
-#include "kernels/selective_state_update/step/products.cuh"
+#include "kernels/selective_state_update/step/token_products.cuh"
 
 namespace ssmbench::replay {
 

@@ -18,7 +18,7 @@
 //   C·q      A: 16 rows × states, B: states × 8, eight columns of C: all lanes of a row have the sum
 //   owners   lane (g, q) loads and stores x, z, out and scales of its rows of tile q
 
-#include "kernels/selective_state_update/step/products.cuh"
+#include "kernels/selective_state_update/step/tile_states.cuh"
 
 namespace ssmbench::step {
 
@@ -87,11 +87,6 @@ struct OwnRows {
     }
     store_two(args.out, at, pack_pair<__nv_bfloat16>(out[0], out[1]));
   }
-};
-
-/// Four words of a lane.
-struct alignas(16) FourWords {
-  std::uint32_t words[4];
 };
 
 /// What the rows of a head have in common: C for the lanes of a row, in shared memory; three rows of B,
