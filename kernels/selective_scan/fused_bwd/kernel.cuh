@@ -13,7 +13,7 @@
 //   combine_kernel   ├─────►─────►──►  the true h at the starts, the true carries at the ends: a chain over
 //                    ◄──◄─────◄──────┤ segments with Ā = e^(A·ΣΔ), a thread per state
 //   gradient_kernel  ◄──┤  ◄──┤  ◄──┤  all segments, last tile first
-//   share_kernel, sums_kernel          sums over blocks of dB and dC, over segments and batches of the rest
+//   add_kernel                         sums over blocks of dB and dC, over segments and batches of the rest
 //
 // With carry_t = Ā_t·g_t, g_t = dy_t·C_t + carry_{t+1}. Where there are channels enough to fill the GPU, a
 // block of gradient_kernel goes through all segments in turn, ◄───◄───◄──┤, with the carry in registers, and
