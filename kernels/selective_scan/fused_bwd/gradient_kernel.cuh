@@ -9,7 +9,10 @@
 
 namespace ssmbench::fused_bwd {
 
-inline constexpr int kGradientThreads = kProducerThreads + kConsumerThreads;
+/// Threads of a block with so many consumer warps, and as many of producers.
+inline constexpr int gradient_threads(int warps) {
+  return 2 * warps * 32;
+}
 
 // Registers of a thread; together not more than the kernel is launched with.
 inline constexpr int kProducerRegisters = 40;
@@ -20,11 +23,13 @@ static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsum
 /// A consumer thread: two channels and four states of each, through all tiles of the block's segments, last
 /// first. Its states are not members: the compiler keeps arrays in registers only where no scalar that it
 /// needs early lies beside them.
-template <class Io, bool given_states>
+template <class Io, bool given_states, int warps>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const KernelArgs& kernel, std::int64_t first_segment,
-                                      GradientShared<Io>& shared)
+  using Shared = GradientShared<Io, warps, given_states>;
+  using Tile = typename Shared::Tile;
+
+  __device__ __forceinline__ Consumer(const KernelArgs& kernel, std::int64_t first_segment, Shared& shared)
       : args_(kernel.args.scan),
         plan_(kernel.plan),
         kernel_(kernel),
@@ -50,9 +55,8 @@ class Consumer {
   __device__ __forceinline__ bool has_channels() const { return own_.warp_count > 0; }
 
   /// One half of a tile: forward through it from the states before it, and back.
-  __device__ __forceinline__ void do_half(GradientTile& tile,
-                                          StepFactors (&factors)[kBlockWarps][kTileSteps * kRowPitch],
-                                          int half, const LaneStates& A, LaneStates& carry, LaneStates& dA) {
+  __device__ __forceinline__ void do_half(Tile& tile, typename Shared::Factors& factors, int half,
+                                          const LaneStates& A, LaneStates& carry, LaneStates& dA) {
     StepRecord* const records = tile.sequences[own_.warp] + half * kKeptSteps * kRowPitch;
     StepFactors* const half_factors = factors[own_.warp] + half * kKeptSteps * kRowPitch;
     const float* const B_of_half = tile.projections[0] + half * kKeptSteps * kProjectionPitch;
@@ -155,20 +159,20 @@ class Consumer {
 
   /// h before the half: from zero at the segment's start, plus what is left of the true state there; or as it
   /// is given, in order and not in the lane's.
-  __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const GradientTile& tile,
+  __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const Tile& tile,
                                           int half) const {
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r) {
       if constexpr (given_states) {
-        const float* const states = tile.states[half][r * kConsumerThreads + thread_];
+        const float* const states = tile.states[half][r * warps * 32 + thread_];
 #pragma unroll
         for (int s = 0; s < kLaneStates; ++s) h[r][s] = states[s ^ own_.lane.order()];
         continue;
       }
       const float elapsed = tile.elapsed[half][own_.warp * kWarpChannels + own_.lane.channel(r)];
       float local[kLaneStates], at_start[kLaneStates];
-      load_vectors(local, tile.states[half][r * kConsumerThreads + thread_]);
-      load_vectors(at_start, tile.states[kHalves][r * kConsumerThreads + thread_]);
+      load_vectors(local, tile.states[half][r * warps * 32 + thread_]);
+      load_vectors(at_start, tile.states[kHalves][r * warps * 32 + thread_]);
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s)
         h[r][s] = fmaf(exp2_approximate(elapsed * A[r][s]), at_start[s], local[s]);
@@ -195,7 +199,7 @@ class Consumer {
   const ScanArgs& args_;
   const BackwardPlan& plan_;
   const KernelArgs& kernel_;
-  GradientShared<Io>& shared_;
+  Shared& shared_;
   const int thread_;
   const WarpCoordinates own_;
   const std::int64_t run_;
@@ -209,19 +213,20 @@ class Consumer {
 };
 
 /// Where there are `idle_warps`, those without channels only meet the others at barriers.
-template <class Io, bool idle_warps, bool given_states>
+template <class Io, bool idle_warps, bool given_states, int warps>
 __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t first_segment,
-                                        GradientShared<Io>& shared) {
-  Consumer<Io, given_states> consumer(kernel, first_segment, shared);
+                                        GradientShared<Io, warps, given_states>& shared) {
+  Consumer<Io, given_states, warps> consumer(kernel, first_segment, shared);
   LaneStates A, carry = {}, dA = {};
   consumer.load_segment(A, carry);
   const int tiles = consumer.tiles();
   int factor_slot = 0;
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
-    GradientTile& tile = shared.tiles[i % 2];
+    auto& tile = shared.tiles[i % 2];
     auto& factors = shared.factors[factor_slot];
-    factor_slot = factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;
+    factor_slot =
+        factor_slot == GradientShared<Io, warps, given_states>::kFactorSlots - 1 ? 0 : factor_slot + 1;
     block_barrier();
     if constexpr (idle_warps)
       if (!consumer.has_channels()) continue;
@@ -232,25 +237,25 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
   consumer.store_segment(carry, dA);
 }
 
-/// `rounds`: states are done in several rounds. `given_states`: by x.
-template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states>
-__global__ void __launch_bounds__(kGradientThreads, 1)
+/// `rounds`: states are done in several rounds. `given_states`: by x. Small blocks have half of the `warps`.
+template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states, int warps>
+__global__ void __launch_bounds__(gradient_threads(warps), kBlockWarps / warps)
     gradient_kernel(const KernelArgs kernel, const std::int64_t first_segment) {
 #if __CUDA_ARCH__ < 900
   __trap();  // blocks have too little shared memory there
 #else
   extern __shared__ float4 memory[];
-  auto& shared = *reinterpret_cast<GradientShared<Io>*>(memory);
+  auto& shared = *reinterpret_cast<GradientShared<Io, warps, given_states>*>(memory);
   load_channels(
-      shared.bias, shared.D, 0, kBlockChannels, kernel.args.scan,
+      shared.bias, shared.D, 0, warps * kWarpChannels, kernel.args.scan,
       WarpCoordinates(kernel.args.scan, kernel.plan, blockIdx.x, 0, first_segment, kernel.plan.run()));
   __syncthreads();
-  if (threadIdx.x < kConsumerThreads) {
+  if (threadIdx.x < warps * 32) {
     warpgroup_reg_alloc<kConsumerRegisters>();
-    consume<Io, idle_warps, given_states>(kernel, first_segment, shared);
+    consume<Io, idle_warps, given_states, warps>(kernel, first_segment, shared);
   } else {
     warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<Io, vectorized, idle_warps, rounds, given_states>(kernel, first_segment, shared);
+    produce<Io, vectorized, idle_warps, rounds, given_states, warps>(kernel, first_segment, shared);
   }
 #endif
 }

@@ -10,10 +10,12 @@
 
 namespace ssmbench::fused_bwd {
 
-extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool rounds);
-extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps, bool rounds);
+extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool small_blocks,
+                                                        bool rounds);
+extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps, bool small_blocks,
+                                                         bool rounds);
 extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized, bool idle_warps,
-                                                                bool rounds);
+                                                                bool small_blocks, bool rounds);
 
 namespace {
 
@@ -204,7 +206,8 @@ void combine(const KernelArgs& kernel, unsigned first, unsigned end, const Chain
 
 BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const BackwardPlan& plan) {
   return with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
-    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps(), plan.rounds() > 1);
+    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps(), plan.small_blocks(),
+                                plan.rounds() > 1);
   });
 }
 
@@ -212,8 +215,8 @@ BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const Backwar
 BackwardKernels::Segment carries_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
   return plan.given_states ? kernels.segment_of_carry : kernels.segment_with_carry;
 }
-BackwardKernels::Gradient gradient_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
-  return plan.given_states ? kernels.gradient_with_x : kernels.gradient;
+const BackwardKernels::Gradients& gradients_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
+  return plan.given_states ? kernels.gradients_with_x : kernels.gradients;
 }
 
 /// A tensor from a later element on; null where there is none.
@@ -237,7 +240,7 @@ std::int64_t add_blocks(const BackwardPlan& plan) {
 
 bool fits(DType io) {
   const auto bytes = with_io_type(io, []<class Io>(std::type_identity<Io>) {
-    return backward_kernels<Io>(true, false, false).gradient_bytes;
+    return backward_kernels<Io>(true, false, false, false).gradients.bytes;
   });
   return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
@@ -251,7 +254,8 @@ Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& p
   const BackwardKernels kernels = kernels_of(args, io, plan);
   allow(kernels.segment, kernels.segment_bytes);
   allow(carries_of(kernels, plan), kernels.segment_with_carry_bytes);
-  allow(gradient_of(kernels, plan), kernels.gradient_bytes);
+  const BackwardKernels::Gradients& gradients = gradients_of(kernels, plan);
+  allow(gradients.kernel, gradients.bytes);
 }
 
 KernelArgs Backward::of_round(std::int64_t round) const {
@@ -285,7 +289,7 @@ KernelArgs Backward::of_round(std::int64_t round) const {
 void Backward::run_segments(const BackwardKernels& kernels, const KernelArgs& kernel,
                             cudaStream_t stream) const {
   const auto segment = plan_.in_turn ? kernels.segment : carries_of(kernels, plan_);
-  segment<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+  segment<<<grid_of(plan_.segments() * plan_.blocks() * plan_.segment_blocks()), kSegmentThreads,
             plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
       kernel, 0, plan_.spans() == 1, true);
   check_cuda(cudaGetLastError());
@@ -308,12 +312,13 @@ void Backward::run_span(const BackwardKernels& kernels, const KernelArgs& kernel
   const SegmentRange segments = segments_of(span);
   const std::int64_t count = segments.end - segments.begin;
   if (plan_.spans() > 1 && !plan_.given_states) {
-    kernels.segment<<<grid_of(count * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+    kernels.segment<<<grid_of(count * plan_.blocks() * plan_.segment_blocks()), kSegmentThreads,
                       kernels.segment_bytes, stream>>>(kernel, segments.begin, true, false);
     check_cuda(cudaGetLastError());
   }
-  gradient_of(kernels, plan_)<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()), kGradientThreads,
-                                kernels.gradient_bytes, stream>>>(kernel, segments.begin);
+  const BackwardKernels::Gradients& gradients = gradients_of(kernels, plan_);
+  gradients.kernel<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()),
+                     gradient_threads(gradients.warps), gradients.bytes, stream>>>(kernel, segments.begin);
   check_cuda(cudaGetLastError());
   add(kernel, {span * plan_.span, std::min((span + 1) * plan_.span, plan_.seqlen)}, stream);
 }

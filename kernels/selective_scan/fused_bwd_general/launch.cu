@@ -92,13 +92,13 @@ ShareLayout shares_of(const GeneralBackwardPlan& plan) {
 }
 
 fused_bwd::BackwardPlan fast_plan_of(const Problem& problem, bool in_two_halves = false) {
-  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem), in_two_halves,
-                                  has_x(problem));
+  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem),
+                                  problem.dtype() != DType::f32, in_two_halves, has_x(problem));
 }
 
 /// The largest grid of the fast kernels.
 std::int64_t blocks_of(const fused_bwd::BackwardPlan& plan) {
-  return std::max(plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, fused_bwd::add_blocks(plan));
+  return std::max(plan.blocks() * plan.segments() * plan.segment_blocks(), fused_bwd::add_blocks(plan));
 }
 
 std::optional<std::string> too_many(std::int64_t blocks) {
