@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
       for (int k = 0; k < kKeptSteps; ++k) {
         const int t = half * kKeptSteps + k;
         float B[kLaneStates], C[kLaneStates];
-        if constexpr (with_states) load_vectors(B, projections[0] + own.projection_at(t));
-        if constexpr (with_carry) load_vectors(C, projections[1] + own.projection_at(t));
+        if constexpr (with_states) load_vectors(B, projections[0] + projection_at(own.lane, t));
+        if constexpr (with_carry) load_vectors(C, projections[1] + projection_at(own.lane, t));
 #pragma unroll
         for (int r = 0; r < kLaneChannels; ++r) {
           const auto step = staged[row_index(t, own.lane.channel(r))];
