@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.nheads * plan.angles) add_starts(args.in, plan, work, at);
+  if (at < plan.sequences * plan.nheads * plan.angles) add_starts(args.in, plan, work, at);
 }
 
 inline constexpr int kPhaseThreads = 128;
@@ -196,24 +196,25 @@ __global__ void __launch_bounds__(kPhaseThreads)
     chunk_phases_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ PhaseMemory memory;
   const Threads<kPhaseThreads> team;
-  ChunkPhases<DeviceIo, Threads<kPhaseThreads>>{args.in, plan, work, memory, Span(plan, blockIdx.x), team}
-      .run();
+  const Span row(plan, blockIdx.x, work.table.chunks);
+  if (row.steps == 0) return;
+  ChunkPhases<DeviceIo, Threads<kPhaseThreads>>{args.in, plan, work, memory, row, team}.run();
 }
 
 __global__ void phase_starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.nheads * plan.angles) add_phase_starts(args.in, plan, work, at);
+  if (at < plan.sequences * plan.nheads * plan.angles) add_phase_starts(args.in, plan, work, at);
 }
 
 __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.nheads * plan.headdim * plan.dstate)
+  if (at < plan.sequences * plan.nheads * plan.headdim * plan.dstate)
     make_seed<DeviceIo>(args.in, plan, work, at);
 }
 
 __global__ void last_adjoint_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.nheads * plan.headdim * plan.dstate) copy_last_adjoint(args, plan, work, at);
+  if (at < plan.sequences * plan.nheads * plan.headdim * plan.dstate) copy_last_adjoint(args, plan, work, at);
 }
 
 __global__ void raise_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -255,7 +256,7 @@ __global__ void pair_states_kernel(const Mamba3BwdArgs args, const Plan plan, co
 
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.nheads * plan.angles) add_turns(args, plan, work, at);
+  if (at < plan.sequences * plan.nheads * plan.angles) add_turns(args, plan, work, at);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -282,7 +283,8 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
 __global__ void __launch_bounds__(kFinishThreads, 6)
     chunk_finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ ChunkFinishMemory memory;
-  const Span row(plan, blockIdx.x);
+  const Span row(plan, blockIdx.x, work.table.chunks);
+  if (row.steps == 0) return;
   ChunkFinish<DeviceIo>(args, plan, work, memory, row).run();
 }
 
@@ -339,6 +341,9 @@ struct Products {
                    void* handed);
   Launch (*gradients)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                       const Workspace& work);
+  /// What packed sequences need before all else; null where they are not supported.
+  Launch (*sequences)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                      const Workspace& work) = nullptr;
 };
 
 inline Launch chunked_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd, const Plan& plan,
@@ -396,11 +401,15 @@ inline std::optional<std::string> unsupported_device() {
   return {};
 }
 
-/// What neither implementation of either operation supports.
+inline std::optional<std::string> unsupported_packing(const Problem& problem) {
+  if (Mamba3(problem).has_cu_seqlens) return "does not support cu_seqlens";
+  return {};
+}
+
+/// What neither implementation of either operation supports, but for packed sequences.
 inline std::optional<std::string> unsupported_size(const Problem& problem) {
   const Mamba3 scan(problem);
   if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
-  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
   if (scan.headdim > kMaxHeaddim) return "needs headdim of at most 64: a chunk's head dims are one tile";
   if (scan.dstate > kMaxStates) return "needs dstate of at most 128: a chunk's q and k are in shared memory";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
@@ -450,8 +459,8 @@ template <class Form>
 Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& products) {
   const Plan plan(args.in.scan, products.head_sums);
   const Workspace work(plan, workspace);
-  const std::int64_t heads = plan.batch * plan.nheads;
-  const std::int64_t spans = heads * plan.spans;
+  const std::int64_t heads = plan.sequences * plan.nheads;
+  const std::int64_t spans = plan.batch * plan.nheads * plan.spans;
   const auto elementwise = [&](auto kernel, std::int64_t count) {
     return launch_of(kernel, ceil_div(count, kThreads), dim3(kThreads), 0, args, plan, work);
   };
@@ -460,13 +469,15 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   };
   const bool rotates = !products.walks_make_operands;
   const bool turns_later = !rotates && !Form::kIsMimo;
+  const SsdBwdArgs ssd = ssd_args(args, plan, work);
   std::vector<Launch> launches;
+  if (plan.packed) launches.push_back(products.sequences(args, ssd, plan, work));
   if (turns_later) {
-    launches = {launch_of(chunk_phases_kernel, spans, dim3(kPhaseThreads), 0, args, plan, work),
-                elementwise(phase_starts_kernel, heads * plan.angles)};
+    launches.push_back(launch_of(chunk_phases_kernel, spans, dim3(kPhaseThreads), 0, args, plan, work));
+    launches.push_back(elementwise(phase_starts_kernel, heads * plan.angles));
   } else {
-    launches = {by_block(increments_kernel<Form>, ceil_div(spans, kIncrementSpans)),
-                elementwise(starts_kernel, heads * plan.angles)};
+    launches.push_back(by_block(increments_kernel<Form>, ceil_div(spans, kIncrementSpans)));
+    launches.push_back(elementwise(starts_kernel, heads * plan.angles));
   }
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
@@ -483,7 +494,6 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
     else if (plan.halves)
       launches.push_back(elementwise(pair_states_kernel, octets_of_group));
   }
-  const SsdBwdArgs ssd = ssd_args(args, plan, work);
   launches.push_back(
       products.states(args, ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
   launches.push_back(products.gradients(args, ssd, plan, work));

@@ -12,7 +12,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (scan.rank > kMaxRanks || (scan.rank & (scan.rank - 1)) != 0)
     return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
   if (scan.has_norm) return "does not support outproj_norm: dy would need y before the products";
-  return unsupported_size(problem);
+  if (auto reason = unsupported_size(problem)) return reason;
+  return unsupported_packing(problem);
 }
 
 std::optional<std::string> unsupported_by_hopper(const Problem& problem) {

@@ -8,7 +8,12 @@ namespace ssmbench::mamba3_bwd::siso {
 namespace {
 
 constexpr Products kChunked{HeadSums::kernel, false, chunked_states, chunked_gradients<Siso>};
-constexpr Products kHopper{HeadSums::block, true, hopper_states, hopper_gradients};
+constexpr Products kHopper{HeadSums::block, true, hopper_states, hopper_gradients, packed_sequences};
+
+std::optional<std::string> unsupported_by_chunked(const Problem& problem) {
+  if (auto reason = unsupported_size(problem)) return reason;
+  return unsupported_packing(problem);
+}
 
 std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
   if (auto reason = unsupported_size(problem)) return reason;
@@ -17,7 +22,7 @@ std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
 }
 
 Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported_size(problem)) throw ContractError("cuda-chunked " + *reason);
+  if (auto reason = unsupported_by_chunked(problem)) throw ContractError("cuda-chunked " + *reason);
   return bind_with<Siso>(bind_aligned(problem, tensors), workspace, kChunked);
 }
 
@@ -32,7 +37,7 @@ const Registration chunked{
      .device = DeviceKind::cuda,
      .summary = "chunks of 64 steps by SSD's products on tensor cores, q and k rotated beforehand",
      .arithmetic = [](DType) { return kArithmetic; },
-     .unsupported = unsupported_size,
+     .unsupported = unsupported_by_chunked,
      .workspace_bytes = chunked_workspace_bytes,
      .bind = bind_chunked}};
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch.h"
@@ -293,6 +294,42 @@ TEST_CASE("the gradients of Mamba-3's SISO scan on tensor cores agree with the r
     for (const auto& distribution : distributions()) {
       INFO(distribution.name);
       check_on_tensor_cores(gradient_tiles(), gpu, distribution.name);
+    }
+}
+
+TEST_CASE("the gradients of packed sequences of Mamba-3's SISO scan on tensor cores agree with the reference",
+          "[mamba3][gpu]") {
+  std::vector<Problem> problems;
+  std::size_t turn = 0;
+  // One chunk and less; borders in most chunks; sequences without steps; parts of the walks; more sequences than steps.
+  for (const auto& [seqlen, sequences] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {64, 1}, {65, 2}, {130, 5}, {200, 40}, {40, 70}, {1000, 3}, {2500, 30}})
+    for (const std::int64_t dstate : {64, 128}) {
+      problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                         {"seqlen", seqlen},
+                                         {"cu_seqlens", true},
+                                         {"sequences", sequences},
+                                         {"nheads", size(4)},
+                                         {"groups", size(turn % 3 == 0 ? 2 : 1)},
+                                         {"headdim", size(turn % 5 == 4 ? 24 : 64)},
+                                         {"dstate", dstate - turn % 4 * 8},
+                                         {"rope_angles", turn % 3 == 1 ? dstate / 8 : dstate / 4},
+                                         {"z", turn % 4 < 2},
+                                         {"D", turn % 3 != 2},
+                                         {"initial_states", turn % 3 != 1},
+                                         {"final_states", turn % 5 != 2}},
+                                        mamba3_siso_bwd()));
+      ++turn;
+    }
+  for (const auto& gpu : gpus())
+    for (const auto& distribution : distributions()) {
+      INFO(distribution.name);
+      const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
+      CHECK(verdicts.failures == "");
+      if (!verdicts.skipped.contains("cuda-hopper"))
+        CHECK(verdicts.passed.at("cuda-hopper") == problems.size());
+      else
+        CHECK(verdicts.skipped.at("cuda-hopper") == problems.size());
     }
 }
 
