@@ -1,7 +1,7 @@
 #pragma once
 
 // Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with it,
-// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them, and the table of chunks.
+// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them.
 
 #include "kernels/common/hopper/bounded_maps.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
@@ -23,36 +23,20 @@ __device__ __forceinline__ SequenceChunk load_chunk(const SequenceChunk* chunk) 
   return {of.x, of.y, of.z, of.w};
 }
 
-inline constexpr int kSequenceThreads = kSequenceRuns;
+inline constexpr int kMapThreads = 256;
 
-/// A block's threads.
-struct SequenceTeam {
-  template <class Body>
-  __device__ void for_all(int count, const Body& body) const {
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kSequenceThreads) body(i);
-    __syncthreads();
-  }
-};
-
-/// The first block makes the table, the others a map with each thread.
-__global__ void __launch_bounds__(kSequenceThreads)
-    mamba3_sequences_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
-                            const std::int32_t* cu_seqlens, const Plan plan, const Workspace work) {
+/// A map with each thread. `gated`: those of z and dz exist.
+__global__ void __launch_bounds__(kMapThreads)
+    mamba3_sequence_maps_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
+                                const std::int32_t* cu_seqlens, std::int64_t sequences, void* to) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  if (blockIdx.x == 0) {
-    __shared__ std::int32_t runs[kSequenceRuns];
-    make_sequence_table(cu_seqlens, plan.sequences, plan.chunks, work.table, runs, SequenceTeam());
-    return;
-  }
-  const std::int64_t i = std::int64_t{blockIdx.x - 1} * kSequenceThreads + threadIdx.x;
-  if (i >= plan.sequences * kSequenceMaps) return;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (i >= sequences * kSequenceMaps) return;
   const std::int64_t sequence = i / kSequenceMaps;
-  const auto which = static_cast<int>(i - sequence * kSequenceMaps);
-  const CUtensorMap* const map = &maps.x + which;
+  const CUtensorMap* const map = &maps.x + (i - sequence * kSequenceMaps);
   if (!gated && (map == &maps.z || map == &maps.dz)) return;
   constexpr int kTime = 2;
-  hopper::store_bounded_map<kTime>(static_cast<CUtensorMap*>(work.sequence_maps)[i], *map,
-                                   cu_seqlens[sequence + 1]);
+  hopper::store_bounded_map<kTime>(static_cast<CUtensorMap*>(to)[i], *map, cu_seqlens[sequence + 1]);
 #else
   __trap();
 #endif

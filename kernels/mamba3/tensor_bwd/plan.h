@@ -163,7 +163,8 @@ struct Plan : ChunkGrid {
   std::size_t first_ups;  ///< [B, H, R, P] f32: dMIMO_V of Input_V_State; only with initial states
   std::size_t bytes;
 
-  Plan(const Mamba3& scan, HeadSums head_sums)
+  /// `element_bytes`: of the io dtype.
+  Plan(const Mamba3& scan, HeadSums head_sums, std::size_t element_bytes = 2)
       : ChunkGrid(
             chunk_grid(scan.batch, rows_of_chunks(scan), scan.nheads, scan.headdim, scan.dstate, kSteps)),
         batch(scan.batch),
@@ -185,13 +186,13 @@ struct Plan : ChunkGrid {
         spans(packed ? chunks : ceil_div(scan.seqlen, kSpanSteps)),
         factor_sums(3 * ranks * headdim + 1) {
     if (head_sums == HeadSums::block) {
-      constexpr TileKind kTiles{kSteps, kStepFloats, kIo, false};
+      constexpr TileKind kTiles{kSteps, kStepFloats, 2, false};
       const ChunkedBwdPlan cut =
           plan_chunked_bwd(batch, sequence_rows(), nheads, headdim, dstate, groups, 0, kTiles);
       slices = cut.slices;
       per_slice = cut.per_slice;
     }
-    lay_out(scan, head_sums);
+    lay_out(scan, head_sums, element_bytes);
   }
 
   /// Rows (step, rank) of a sequence.
@@ -205,15 +206,13 @@ struct Plan : ChunkGrid {
   SSMBENCH_HD int state_of(int n) const { return halves ? n / 2 + n % 2 * (dstate / 2) : n; }
 
  private:
-  static constexpr std::size_t kIo = 2;
-
   /// Rows (step, rank) of a sequence, or of all chunks of packed ones.
   static constexpr std::int64_t rows_of_chunks(const Mamba3& scan) {
     return scan.has_cu_seqlens ? most_sequence_chunks(scan.seqlen, scan.sequences) * kSteps
                                : scan.seqlen * scan.rank;
   }
 
-  void lay_out(const Mamba3& scan, HeadSums head_sums) {
+  void lay_out(const Mamba3& scan, HeadSums head_sums, std::size_t io) {
     const bool has_tiles = head_sums == HeadSums::block && !scan.is_mimo;  // of phases
     const std::int64_t of_heads =
         head_sums == HeadSums::kernel ? batch * sequence_rows() * nheads * dstate : 0;
@@ -228,10 +227,10 @@ struct Plan : ChunkGrid {
                                     : 0;
     const std::int64_t inputs = scan.is_mimo ? batch * sequence_rows() * nheads * headdim : 0;
     WorkspaceLayout layout;
-    q = layout.take(vectors, kIo);
-    k = layout.take(vectors, kIo);
-    dq = layout.take(vectors, sizeof(float));
-    dk = layout.take(vectors, sizeof(float));
+    q = layout.take(vectors, io);
+    k = layout.take(vectors, io);
+    dq = layout.take(of_heads, sizeof(float));
+    dk = layout.take(of_heads, sizeof(float));
     slice_sums =
         layout.take(slices > 1 ? slices * 2 * batch * sequence_rows() * groups * dstate : 0, sizeof(float));
     phases = has_tiles ? layout.take(rows * angle_tiles, sizeof(PhaseTile))
@@ -241,8 +240,8 @@ struct Plan : ChunkGrid {
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
     seeds = layout.take(starting * state, sizeof(float));
-    states = layout.take(tiles() * kSteps * kSteps, kIo);
-    dstates = layout.take(tiles() * kSteps * kSteps, kIo);
+    states = layout.take(tiles() * kSteps * kSteps, io);
+    dstates = layout.take(tiles() * kSteps * kSteps, io);
     turns = layout.take(rows * angles, sizeof(float));
     flows = layout.take(rows * kFlowRows * kSteps, sizeof(float));
     row_sums = layout.take(rows * sums, sizeof(float));
@@ -252,12 +251,12 @@ struct Plan : ChunkGrid {
     sequence_maps = layout.take(packed ? sequences * kSequenceMaps : 0, kMapBytes);
     last_adjoint = layout.take(halves ? ending * state : 0, sizeof(float));
     first_adjoint = layout.take(halves ? starting * state : 0, sizeof(float));
-    paired_q = layout.take(paired, kIo);
-    paired_k = layout.take(paired, kIo);
-    v = layout.take(inputs, kIo);
-    dy = layout.take(inputs, kIo);
-    y = layout.take(inputs, kIo);
-    dv = layout.take(inputs, kIo);
+    paired_q = layout.take(paired, io);
+    paired_k = layout.take(paired, io);
+    v = layout.take(inputs, io);
+    dy = layout.take(inputs, io);
+    y = layout.take(inputs, io);
+    dv = layout.take(inputs, io);
     span_sums = layout.take(scan.is_mimo ? batch * nheads * spans * factor_sums : 0, sizeof(float));
     first_ups = layout.take(scan.is_mimo ? starting * ranks * headdim : 0, sizeof(float));
     bytes = layout.bytes();
@@ -406,14 +405,14 @@ struct Span : Row {
     const int spans = static_cast<int>(plan.spans);
     const int of_heads = static_cast<int>(span) / nheads;
     const int of_row = static_cast<int>(span) - of_heads * nheads;
-    const int sequence = of_heads / spans;
-    const int of_sequence = of_heads - sequence * spans;
-    b = sequence;
-    chunk = of_sequence * plan.ranks;
+    const int of_batches = of_heads / spans;
+    const int of_batch = of_heads - of_batches * spans;
+    b = of_batches;
+    chunk = of_batch * plan.ranks;
     head = of_row;
     group = plan.groups == 1 ? 0 : of_row / (nheads / static_cast<int>(plan.groups));
     index = plan.row(b, chunk, head, nheads);
-    place(plan, std::int64_t{of_sequence} * kSpanSteps, kSpanSteps, table);
+    place(plan, std::int64_t{of_batch} * kSpanSteps, kSpanSteps, table);
   }
   /// The index of the row of a chunk of the span.
   SSMBENCH_HD std::int64_t row_of(const Plan& plan, int chunk_of_span) const {
