@@ -108,7 +108,7 @@ SSMBENCH_HD inline Split split(int i, int width) {
   return {static_cast<int>(of), i - static_cast<int>(of) * width};
 }
 
-/// Tensor maps of a sequence (hopper_bwd/sequence_maps.h), and the bytes of one.
+/// Tensor maps of a sequence (hopper_bwd/sequences.cuh), and the bytes of one.
 inline constexpr int kSequenceMaps = 7;
 inline constexpr std::size_t kMapBytes = 128;
 
@@ -150,7 +150,7 @@ struct Plan : ChunkGrid {
   std::size_t first_own;  ///< [M, H] f32: ds of the step before the first; only with initial states
   // Only with packed sequences:
   std::size_t sequence_chunks, sequence_begins;  ///< SequenceTable
-  std::size_t sequence_maps;  ///< [M] SequenceMaps: those of tensors that end with a sequence
+  std::size_t sequence_maps;                     ///< [M][kSequenceMaps]: of tensors that end with a sequence
   // Only with `halves`:
   std::size_t last_adjoint;   ///< [M, H, P, N] f32: dFinal_SSM_State; only with final states
   std::size_t first_adjoint;  ///< [M, H, P, N] f32: dInput_SSM_State; only with initial states
