@@ -72,6 +72,7 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
     if (kWalk == Walk::backward)
       this->begin_ += walk.chunks - chunks;  // chunks that are not there are last in time
     this->end_ = this->begin_ + share + (part < rest ? 1 : 0);
+    if (!Base::kImages && this->begin_ < this->end_) skip_to_tail();
   }
 
   __device__ bool idle() const {
@@ -205,6 +206,20 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
 
   __device__ bool is_last_part() const {
     return this->index_ % this->args_.parts == this->args_.parts - 1;
+  }
+  /// Of a part, the state that it leaves alone is asked for: what is before the last sequence that starts in it does not
+  /// count, and nothing does where a sequence ends with it.
+  __device__ void skip_to_tail() {
+    const SequenceChunk last = sequence_chunk(this->end_ - 1);
+    if ((last.ends & kTo) != 0) {
+      this->begin_ = this->end_;
+      return;
+    }
+    const std::int32_t* const begins = all_.table.begins + last.sequence;
+    const int start = kWalk == Walk::forward
+                          ? __ldg(begins)
+                          : this->args_.chunks - __ldg(begins + 1);  // its place in the walk
+    this->begin_ = max(this->begin_, start);
   }
   __device__ SequenceChunk sequence_chunk(int i) const {
     return load_chunk(all_.table.chunks + this->chunk_of(i));
