@@ -102,14 +102,14 @@ struct BackwardPlan {
   SSMBENCH_HD constexpr bool idle_warps() const {
     return channels_per_group <= kBlockChannels - kWarpChannels;
   }
-  /// Whether half of gradient_kernel's warps have channels at all, so that it may have blocks without the others,
-  /// two on a multiprocessor. With tensors in f32 there is room for two only where states are given.
+  /// Whether half of gradient_kernel's warps have channels at all, so that it may have blocks without the
+  /// others, two on a multiprocessor. With tensors in f32 there is room for two only where states are given.
   SSMBENCH_HD constexpr bool small_blocks() const {
     return channels_per_group <= kSmallBlockWarps * kWarpChannels && rounds() == 1 &&
            (sixteen_bits || given_states);
   }
-  /// Blocks of segment_kernel for a block's channels: none for a half of a block without any, since such blocks,
-  /// every second one, would leave every second multiprocessor idle.
+  /// Blocks of segment_kernel for a block's channels: none for a half of a block without any, since such
+  /// blocks, every second one, would leave every second multiprocessor idle.
   SSMBENCH_HD constexpr int segment_blocks() const {
     return channels_per_group <= kBlockChannels / kSegmentBlocks ? 1 : kSegmentBlocks;
   }
