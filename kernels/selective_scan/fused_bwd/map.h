@@ -176,12 +176,12 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
 }
 
 /// Time of all segments side by side, in half tiles of gradient_kernel: waves of its blocks, each as long as
-/// its tiles and 1.5 more to begin and to end; and waves of segment_kernel, of four blocks a multiprocessor,
-/// whose tiles take as long as half a tile of the other.
+/// its tiles and 1.5 more to begin and to end; and segment_kernel, of whose blocks a multiprocessor does four
+/// in the time in which their tiles take as long as half a tile of the other.
 constexpr std::int64_t segments_time(const BackwardPlan& plan) {
   const std::int64_t blocks = plan.blocks() * plan.segments();
   return ceil_div(blocks, plan.wave()) * (2 * plan.tiles() + 3) +
-         ceil_div(plan.segment_blocks() * blocks, 4 * kWave) * (plan.tiles() + 2);
+         ceil_div(plan.segment_blocks() * blocks, kWave) * (plan.tiles() + 2) / 4;
 }
 
 /// Whether the workspace is not too large: the whole of a sequence of up to 16384 steps has room.
