@@ -212,7 +212,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const DType dtype = problem.dtype();
   if (mamba3_fused::takes(args.scan, dtype)) {
     const PreparedRows weights = PreparedLayout(args.scan, false).at(args, workspace);
-    return together({launch_weights(args, dtype, weights), mamba3_fused::launch_fused(args, weights)});
+    return together({launch_weights(args, dtype, weights), mamba3_fused::launch_fused(args, dtype, weights)});
   }
   const Plan plan = plan_of(args.scan);
   const Workspace at(args.scan, plan);
