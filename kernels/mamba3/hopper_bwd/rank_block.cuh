@@ -19,6 +19,10 @@ __device__ inline int bias_at(int rank, int column) {
   return rank * kSteps + (column ^ rank % 4 * 8);
 }
 
+/// Floats of a row of 64 sums where a warp stages them: rows begin in different banks.
+inline constexpr int kStagedRow = 68;
+inline constexpr int kStagedBytes = 16 * kStagedRow * 4;  ///< of a warp
+
 /// What a head leaves for write_rank_flows, of each row.
 template <int kRanks>
 struct alignas(128) RankFlows {
@@ -159,6 +163,13 @@ struct RankShared {
   }
   __device__ RankFlows<T::kRanks>& flows_of(typename Flows::Position at) const {
     return reinterpret_cast<RankFlows<T::kRanks>*>(pointer(Layout::kFlows))[at.slot];
+  }
+
+  /// Room in a slot of inputs and operands for the sums of a warp, of those that have some.
+  __device__ float* stage(typename Inputs::Position at, int warp) const {
+    static_assert(Layout::kStage >= 2 * Layout::kHalves * kWarpsOfGroup * kStagedBytes);
+    return reinterpret_cast<float*>(
+        pointer(static_cast<int>(at.slot) * Layout::kStage + warp * kStagedBytes));
   }
 
   /// Volatile, so that it is loaded where it is used.

@@ -45,8 +45,13 @@ class RankWarpgroup {
     const int heads = ssd::BlockPlace(args_).heads;
 #pragma unroll 1
     for (int head = 0; head < heads; ++head) one_head(sums, head, heads);
-    if (part_ < kHalves)
-      write_states<T>(args_, is_query_ ? ssd::Projection::C : ssd::Projection::B, part_, sums, patch());
+    if (part_ >= kHalves) return;
+    // Where the head behind the last one would be loaded, once nobody needs what is there.
+    const auto free = Shared::pair_at(heads);
+    shared_.inputs().wait_empty(free);
+    shared_.operands().wait_empty(free);
+    write_states<T>(args_, is_query_ ? ssd::Projection::C : ssd::Projection::B, part_, sums, patch(),
+                    shared_.stage(free, ((is_query_ ? 0 : kHalves) + part_) * kWarpsOfGroup + warp()));
   }
 
  private:

@@ -108,10 +108,11 @@ __device__ __forceinline__ void sum_columns(float (&columns)[16], int lane, cons
   if ((lane & 12) == 0) visit(8 * (lane >> 4 & 1) + lane % 4 * 2);
 }
 
-/// dQ or dK of a chunk, 64 states from 64·half on, or the slice's sums of it.
+/// dQ or dK of a chunk, 64 states from 64·half on, or the slice's sums of it. `stage`: 16 rows of kStagedRow, the warp's
+/// own, in which a row's states get into the order of memory.
 template <class T>
 __device__ __forceinline__ void write_states(const HopperArgs& args, ssd::Projection which, int half,
-                                             const float (&from)[32], const Patch& at) {
+                                             const float (&from)[32], const Patch& at, float* stage) {
   using Io = typename T::Io;
   const ssd::BlockPlace place(args);
   const SsdInputs& in = args.bwd.in;
@@ -120,38 +121,35 @@ __device__ __forceinline__ void write_states(const HopperArgs& args, ssd::Projec
   auto* const target = static_cast<Io*>(is_k ? args.bwd.dB : args.bwd.dC);
   const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
   float* const sums = args.workspace.projections + (place.slice * 2 + (is_k ? 0 : 1)) * all;
-  const bool is_odd = at.lane % 2 != 0;
+  // The states of a pair are neighbours, or halves apart: then a row has 32 first ones, and 32 second ones behind.
+  const int pair_apart = args.halves ? 1 : 2;
+  const int second_apart = args.halves ? 32 : 1;
+  float* const own = stage + at.lane / 4 * kStagedRow + at.lane % 4 * pair_apart;
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int t = at.row_of(2 * row);
-    const bool exists = t < place.steps_valid;
-    const std::int64_t start =
-        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate;
-    // The states of a pair are neighbours, or halves apart. Then a lane and its neighbour have two pairs, and make a
-    // word of their first states and one of their second.
-    const std::int64_t paired = start + 64 * half + at.lane % 4 * 2;
-    const std::int64_t apart = start + 32 * half + at.lane % 4;
-    const int second_apart = args.halves ? states / 2 : 1;
-    const std::int64_t first_at = args.halves ? apart : paired;
-    const std::int64_t word_at = args.halves ? apart + (is_odd ? states / 2 - 1 : 0) : paired;
-    const int fragment = args.halves ? 4 : 8;
+  for (int i = 0; i < 16; ++i) {
+    float* const to = own + i % 2 * 8 * kStagedRow + i / 2 * 4 * pair_apart;
+    to[0] = from[4 * (i / 2) + 2 * (i % 2)];
+    to[second_apart] = from[4 * (i / 2) + 2 * (i % 2) + 1];
+  }
+  __syncwarp();
+  // Of a row, four columns a lane.
+  const int column = at.lane % 16 * 4;
+  const int in_half = args.halves ? column % 32 : column;
+  const int first = half * (args.halves ? 32 : 64) + in_half;
+  const int state = first + (args.halves ? column / 32 * (states / 2) : 0);
+  if (first >= (args.halves ? states / 2 : states)) return;
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (64 * half + 8 * e >= states) break;
-      const float first = from[4 * e + 2 * row];
-      const float second = from[4 * e + 2 * row + 1];
-      if (args.plan.slices > 1) {
-        if (!exists) continue;
-        sums[first_at + fragment * e] = first;
-        sums[first_at + fragment * e + second_apart] = second;
-        continue;
-      }
-      const float other = __shfl_xor_sync(0xFFFFFFFFU, is_odd ? first : second, 1);
-      const float low = args.halves && is_odd ? other : first;
-      const float high = args.halves && !is_odd ? other : second;
-      if (exists)
-        *reinterpret_cast<std::uint32_t*>(target + word_at + fragment * e) = pack_pair<Io>(low, high);
-    }
+  for (int row = at.lane / 16; row < 16; row += 2) {
+    const int t = at.row + row;
+    if (t >= place.steps_valid) break;
+    const float4 four = *reinterpret_cast<const float4*>(stage + row * kStagedRow + column);
+    const std::int64_t to =
+        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate + state;
+    if (args.plan.slices > 1)
+      *reinterpret_cast<float4*>(sums + to) = four;
+    else
+      *reinterpret_cast<uint2*>(target + to) =
+          make_uint2(pack_pair<Io>(four.x, four.y), pack_pair<Io>(four.z, four.w));
   }
 }
 
