@@ -52,12 +52,10 @@ class RankLoader {
   __device__ void load_inputs(int head) const {
     const auto at = Shared::pair_at(head);
     const std::uint32_t full = shared_.inputs().full(at);
-    const std::int64_t row = place_.row(args_, head);
     shared_.inputs().wait_empty(at);
     hopper::barrier_arrive_expect(full, Layout::kInputBytes);
-    hopper::load_bytes(shared_.steps_address(at), args_.work.steps + row * kStepFloats * kSteps,
-                       ssd::kStepsBytes, full);
-    hopper::load_bytes(shared_.owns_address(at), args_.work.owns + row * kSteps, Layout::kOwnsBytes, full);
+    load_tiles(head, shared_.steps_address(at), args_.work.steps, ssd::kStepsBytes, full);
+    load_tiles(head, shared_.owns_address(at), args_.work.owns, Layout::kOwnsBytes, full);
     // Of the group: all heads but the first find them in the L2.
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {
