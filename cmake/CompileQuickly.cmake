@@ -75,7 +75,7 @@ endfunction()
 # ssmbench_compile_cuda_together(<variable>): up to 12 CUDA sources become one compilation, since nvcc parses what they include
 # three times, 3 to 5 seconds. Those of an operation are a few compilations of at most a minute or so: sources that are
 # named by what they make kernels for (f32.cu, 16_bits.cu, real.cu and complex.cu) and the others; of kernels for Hopper
-# those of bf16, of tf32, and the others. Operations of less than 6 sources share compilations of up to 8. What defines the same name
+# those of bf16, of tf32, and the others. Operations of less than 6 sources share compilations. What defines the same name
 # twice is then an error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since
 # 3.31.)
 function(ssmbench_compile_cuda_together variable)
@@ -112,12 +112,8 @@ function(ssmbench_compile_cuda_together variable)
   endforeach()
   foreach(group IN LISTS groups ITEMS kernels)
     set(number 0)
-    set(most 12)
-    if(group STREQUAL kernels)
-      set(most 8)
-    endif()
     while(sources_of_${group})
-      list(SUBLIST sources_of_${group} 0 ${most} batch)
+      list(SUBLIST sources_of_${group} 0 12 batch)
       list(REMOVE_ITEM sources_of_${group} ${batch})
       set(compilation ${PROJECT_SOURCE_DIR}/${batch})
       list(LENGTH batch sources)

@@ -106,8 +106,22 @@ struct StatesShared {
   float largest[kStatesThreads / 32];  ///< per warp, of the state
 };
 
-/// A block of the states kernel as one of its threads sees it: coordinates and phases.
-template <class T, class Io, Walk kWalk>
+/// A chunk of a walk.
+struct WalkChunk {
+  std::int64_t start;  ///< first step
+  int steps;
+  std::int64_t sequence;  ///< of the tensors of states
+  bool begins, ends;      ///< the walk of the sequence
+};
+
+/// The chunks of batches: a walk has one sequence. (Others, of which a walk has several, are kPacked.)
+struct BatchChunks {
+  static constexpr bool kPacked = false;
+};
+
+/// A block of the states kernel as one of its threads sees it: coordinates and phases. Chunks: BatchChunks, or one with
+/// count() and at<kWalk>(chunk), a WalkChunk.
+template <class T, class Io, Walk kWalk, class Chunks>
 struct StatesBlock {
   static constexpr bool kForward = kWalk == Walk::forward;
   /// PatchFragments of 16 rows: of whole rows in a 64 × 64 tile, of half of them in one of 32 × 32.
@@ -117,6 +131,7 @@ struct StatesBlock {
   const SsdInputs& in;
   const WalkTensors& tensors;
   const ChunkGrid& plan;
+  const Chunks& chunks;
   StatesShared<T>& shared;
 
   std::int64_t b, head, group;
@@ -129,8 +144,8 @@ struct StatesBlock {
   std::int64_t state_base;
 
   __device__ __forceinline__ StatesBlock(const SsdInputs& inputs, const WalkTensors& walk,
-                                         const ChunkGrid& cut, StatesShared<T>& memory)
-      : in(inputs), tensors(walk), plan(cut), shared(memory) {
+                                         const ChunkGrid& cut, const Chunks& of_walk, StatesShared<T>& memory)
+      : in(inputs), tensors(walk), plan(cut), chunks(of_walk), shared(memory) {
     std::int64_t index = blockIdx.x;
     n_tile = static_cast<int>(index % plan.dstate_tiles);
     index /= plan.dstate_tiles;
@@ -148,12 +163,25 @@ struct StatesBlock {
     left = static_cast<const Io*>(tensors.left);
     gate = kForward ? nullptr : static_cast<const Io*>(tensors.gate);
     right = static_cast<const Io*>(tensors.right);
-    state_base =
-        (b * in.nheads + head) * in.headdim * in.dstate + p_tile * kSide<T> * in.dstate + n_tile * kSide<T>;
+    state_base = state_base_of(b);
   }
 
+  __device__ __forceinline__ std::int64_t state_base_of(std::int64_t sequence) const {
+    return (sequence * in.nheads + head) * in.headdim * in.dstate + p_tile * kSide<T> * in.dstate +
+           n_tile * kSide<T>;
+  }
+  __device__ __forceinline__ std::int64_t count() const {
+    if constexpr (Chunks::kPacked)
+      return chunks.count();
+    else
+      return plan.chunks;
+  }
   __device__ __forceinline__ std::int64_t chunk_of(std::int64_t i) const {
-    return kForward ? i : plan.chunks - 1 - i;
+    return kForward ? i : count() - 1 - i;
+  }
+  /// Chunk i of the walk, as packed ones have it.
+  __device__ __forceinline__ WalkChunk chunk(std::int64_t i) const {
+    return chunks.template at<kWalk>(chunk_of(i));
   }
   __device__ __forceinline__ std::int64_t row_of(std::int64_t i) const {
     return plan.row(b, chunk_of(i), head, in.nheads);
@@ -161,8 +189,15 @@ struct StatesBlock {
 
   /// Starts the copies of the i-th chunk of the walk into its stage.
   __device__ __forceinline__ void load(std::int64_t i) const {
-    const std::int64_t start = chunk_of(i) * kSide<T>;
-    const int valid = steps_within(start, kSide<T>, in.seqlen);
+    std::int64_t start = chunk_of(i) * kSide<T>;
+    int valid = 0;
+    if constexpr (Chunks::kPacked) {
+      const WalkChunk of = chunk(i);
+      start = of.start;
+      valid = of.steps;
+    } else {
+      valid = steps_within(start, kSide<T>, in.seqlen);
+    }
     auto& stage = shared.stages[i % 2];
     const std::int64_t sequence =
         ((b * in.seqlen + start) * in.nheads + head) * in.headdim + p_tile * kSide<T>;
@@ -185,7 +220,7 @@ struct StatesBlock {
   }
 
   /// Zeros where the tensor is absent, and around P × N in the padded tile.
-  __device__ __forceinline__ void load_first(State& state) const {
+  __device__ __forceinline__ void load_first(State& state, std::int64_t base) const {
     const float* const first = tensors.first;
     const std::int64_t dstate = in.dstate;
 #pragma unroll
@@ -195,7 +230,7 @@ struct StatesBlock {
         const int p = at.row_of(i);
         const int n = at.column_of(e, i);
         const bool exists = first != nullptr && p < p_valid && n < n_valid;
-        state[e][i] = exists ? first[state_base + p * dstate + n] : 0.0F;
+        state[e][i] = exists ? first[base + p * dstate + n] : 0.0F;
       }
   }
 
@@ -244,7 +279,7 @@ struct StatesBlock {
     return of_weights;
   }
 
-  __device__ __forceinline__ void store_last(const State& state) const {
+  __device__ __forceinline__ void store_last(const State& state, std::int64_t base) const {
     float* const last = tensors.last;
     if (last == nullptr) return;
     const std::int64_t dstate = in.dstate;
@@ -254,7 +289,7 @@ struct StatesBlock {
       for (int i = 0; i < 4; ++i) {
         const int p = at.row_of(i);
         const int n = at.column_of(e, i);
-        if (p < p_valid && n < n_valid) last[state_base + p * dstate + n] = state[e][i];
+        if (p < p_valid && n < n_valid) last[base + p * dstate + n] = state[e][i];
       }
   }
 };
@@ -267,25 +302,29 @@ struct StatesBlock {
 //
 // In f16 the state is stored, and left is weighted, with a power of two of their own in each chunk: Δ may be
 // 1e-7, a state as small, and where decays are strong the gradient of a state anything down to 0.
-template <class T, class Io, Walk kWalk>
+template <class T, class Io, Walk kWalk, class Chunks>
 __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
-    ssd_states_kernel(const SsdInputs in, const WalkTensors tensors, const ChunkGrid plan) {
-  using Block = StatesBlock<T, Io, kWalk>;
+    ssd_states_kernel(const SsdInputs in, const WalkTensors tensors, const ChunkGrid plan,
+                      const Chunks chunks) {
+  using Block = StatesBlock<T, Io, kWalk, Chunks>;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   auto& shared = *reinterpret_cast<StatesShared<T>*>(dynamic_shared);
-  const Block block(in, tensors, plan, shared);
+  const Block block(in, tensors, plan, chunks, shared);
   T* const images = static_cast<T*>(tensors.images);
 
   typename Block::State state;
-  block.load_first(state);
+  if constexpr (!Chunks::kPacked) block.load_first(state, block.state_base);
   block.load(0);
-  for (std::int64_t i = 0; i < plan.chunks; ++i) {
+  for (std::int64_t i = 0; i < block.count(); ++i) {
+    if constexpr (Chunks::kPacked)
+      if (const WalkChunk of = block.chunk(i); of.begins)
+        block.load_first(state, block.state_base_of(of.sequence));
     auto& stage = shared.stages[i % 2];
     const std::int64_t tile = plan.state_tile(block.row_of(i), block.p_tile, block.n_tile);
     block.store_image(state, tile);
     copy_async_wait<0>();
     __syncthreads();  // the tiles are there, and nobody reads the other stage any more
-    if (i + 1 < plan.chunks) block.load(i + 1);
+    if (i + 1 < block.count()) block.load(i + 1);
 
     const SsdScale of_weights = block.weigh(stage, images + tile * kTileElements<T>);
     const float decay = stage.steps[kStepEnter][kSide<T> - 1];
@@ -295,8 +334,11 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
       for (int j = 0; j < 4; ++j) state[e][j] *= decay;
     __syncthreads();
     multiply<Major::mn, Major::mn, Block::kAtoms>(state, stage.left, stage.right, block.at, of_weights.down);
+    if constexpr (Chunks::kPacked)
+      if (const WalkChunk of = block.chunk(i); of.ends)
+        block.store_last(state, block.state_base_of(of.sequence));
   }
-  block.store_last(state);
+  if constexpr (!Chunks::kPacked) block.store_last(state, block.state_base);
 }
 
 /// Bit 4e + i says whether a thread's element (t, s) of a product over a chunk's time has s ≤ t in one
@@ -356,14 +398,14 @@ void launch_steps(const SsdInputs& in, const ChunkGrid& plan, float* steps, cuda
   check_cuda(cudaGetLastError());
 }
 
-template <class T, class Io, Walk kWalk>
+template <class T, class Io, Walk kWalk, class Chunks = BatchChunks>
 void launch_states(const SsdInputs& in, const WalkTensors& tensors, const ChunkGrid& plan,
-                   cudaStream_t stream) {
+                   cudaStream_t stream, const Chunks& chunks = {}) {
   constexpr int kBytes = sizeof(StatesShared<T>);
-  const auto kernel = ssd_states_kernel<T, Io, kWalk>;
+  const auto kernel = ssd_states_kernel<T, Io, kWalk, Chunks>;
   allow_shared_bytes(kernel, kBytes);
   const std::int64_t blocks = in.batch * in.nheads * plan.headdim_tiles * plan.dstate_tiles;
-  kernel<<<static_cast<unsigned>(blocks), kStatesThreads, kBytes, stream>>>(in, tensors, plan);
+  kernel<<<static_cast<unsigned>(blocks), kStatesThreads, kBytes, stream>>>(in, tensors, plan, chunks);
   check_cuda(cudaGetLastError());
 }
 

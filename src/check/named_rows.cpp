@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <span>
 
+#include "inputs/packed_sequences.h"
+#include "inputs/unnamed_slots.h"
 #include "model/tensor_map.h"
 
 namespace ssmbench {
 namespace {
-
-constexpr char kSequenceLetter = 'm';
-constexpr char kSlotLetter = 's';
 
 std::span<const std::int32_t> values_of(const HostTensor& tensor) {
   return {static_cast<const std::int32_t*>(tensor.buffer.data()),

@@ -85,24 +85,28 @@ std::string to_text(const RankReport& r) {
 }
 
 RankReport rank_report_in(const std::string& text) {
-  const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
   RankReport report;
-  const auto read = [&json](const char* name, auto& to) { json.at(name).get_to(to); };
-  read("host", report.host);
-  read("process", report.process);
-  read("error", report.error);
-  read("build", report.build);
-  read("files", report.files);
-  read("device", report.device);
-  read("plan", report.plan);
-  read("place", report.place);
-  read("gpus", report.gpus);
-  read("gpu", report.gpu);
-  read("uuid", report.gpu_uuid);
-  read("lock", report.lock);
-  read("cpus", report.cpus);
-  read("all_cpus", report.all_cpus);
-  read("free", report.free_bytes);
+  try {
+    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
+    const auto read = [&json](const char* name, auto& to) { json.at(name).get_to(to); };
+    read("host", report.host);
+    read("build", report.build);
+    read("process", report.process);
+    read("error", report.error);
+    read("files", report.files);
+    read("device", report.device);
+    read("plan", report.plan);
+    read("place", report.place);
+    read("gpus", report.gpus);
+    read("gpu", report.gpu);
+    read("uuid", report.gpu_uuid);
+    read("lock", report.lock);
+    read("cpus", report.cpus);
+    read("all_cpus", report.all_cpus);
+    read("free", report.free_bytes);
+  } catch (const nlohmann::ordered_json::exception&) {  // then the build is another one too, and tells
+    if (report.build.empty()) report.build = "unknown";
+  }
   return report;
 }
 

@@ -33,6 +33,7 @@ struct RankReport {
   std::size_t free_bytes = 0;      ///< of host memory
 };
 std::string to_text(const RankReport& report);
+/// Of another version's report what it has in common with this one's; its build is another one, or "unknown".
 RankReport rank_report_in(const std::string& text);
 
 /// By rank. Throws UsageError or DeviceError where they cannot run one sweep together, and says which cannot.

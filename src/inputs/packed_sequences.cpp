@@ -16,7 +16,6 @@ namespace {
 constexpr const char* kRagged = "ragged";
 constexpr const char* kEqual = "equal";
 constexpr const char* kWithEmpty = "with-empty";
-constexpr char kSequenceLetter = 'm';
 
 /// Index in a tensor of one sequence to that in the tensor of all, whose axes are `axes`.
 IndexMap of_sequence(const std::string& axes, std::int64_t sequence, std::int64_t begin) {

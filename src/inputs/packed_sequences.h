@@ -13,6 +13,9 @@ namespace ssmbench {
 
 class Problem;
 
+/// The axis of sequences in TensorSpec::axes.
+inline constexpr char kSequenceLetter = 'm';
+
 /// Sequences that cu_seqlens (M + 1,) i32 packs along time into a batch of 1: sequence m is the steps from
 /// cu_seqlens[m] up to cu_seqlens[m + 1]. It starts at 0, never decreases and ends at the number of steps.
 struct PackedSequences {

@@ -12,7 +12,6 @@
 namespace ssmbench {
 namespace {
 
-constexpr char kSlotLetter = 's';
 constexpr int kGarbage = 0xFF;  // NaN in every float type
 
 /// Whether a tensor is updated in place and has slots.

@@ -11,6 +11,9 @@ namespace ssmbench {
 
 class Problem;
 
+/// The axis of a cache's slots in TensorSpec::axes.
+inline constexpr char kSlotLetter = 's';
+
 /// Why there are no slots that nobody names: the tensors that are updated in place have no axis of slots.
 std::optional<std::string> no_slots(const Problem& problem);
 

@@ -16,23 +16,23 @@ struct Target {
 };
 
 /// An open file as HDF5 sees it. HDF5 fills `base`, which must come first.
-struct OpenFile {
+struct OpenTarget {
   H5FD_t base;
   TemporaryFile* file;
   haddr_t allocated;  // end of the address space that HDF5 has handed out
 };
 
-OpenFile& opened(H5FD_t* file) {
-  return *reinterpret_cast<OpenFile*>(file);
+OpenTarget& opened(H5FD_t* file) {
+  return *reinterpret_cast<OpenTarget*>(file);
 }
-const OpenFile& opened(const H5FD_t* file) {
-  return *reinterpret_cast<const OpenFile*>(file);
+const OpenTarget& opened(const H5FD_t* file) {
+  return *reinterpret_cast<const OpenTarget*>(file);
 }
 
 H5FD_t* open_target(const char*, unsigned, hid_t properties, haddr_t) {
   const auto* target = static_cast<const Target*>(H5Pget_driver_info(properties));
   if (target == nullptr) return nullptr;
-  auto* file = new (std::nothrow) OpenFile{{}, target->file, 0};
+  auto* file = new (std::nothrow) OpenTarget{{}, target->file, 0};
   return file == nullptr ? nullptr : &file->base;
 }
 

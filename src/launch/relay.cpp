@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// Between two looks for letters, of which nothing can be waited for without keeping a core busy.
-constexpr milliseconds kLookEvery{2};
+constexpr milliseconds kPollEvery{2};
 
 class Relay {
  public:
@@ -30,7 +30,7 @@ class Relay {
       if (worker_ != nullptr) pass_ending();
       std::vector<pollfd> descriptors;
       if (worker_ != nullptr && !is_closed_) worker_->watch(descriptors);
-      poll(descriptors.data(), descriptors.size(), static_cast<int>(kLookEvery.count()));
+      poll(descriptors.data(), descriptors.size(), static_cast<int>(kPollEvery.count()));
     }
   }
 

@@ -94,7 +94,6 @@ class Slot {
   void conclude(const WorkerHandle::Ending& ending);
   /// Puts a death down to what it happened at.
   void blame(const Explanation& death);
-  void blame_at_start(const Explanation& death);
   /// For what it is at, or while it waits, for its next word.
   double seconds_allowed() const;
   /// Charges the time since the last message to the job that it was about.

@@ -13,7 +13,9 @@
 #include "verify/significand.h"
 
 namespace ssmbench {
-namespace {
+
+/// What PartwiseComparison::State consists of. A header declares it, so these types have linkage too.
+namespace partwise {
 
 /// What the steps of one span add up to.
 struct SpanSum {
@@ -66,6 +68,26 @@ struct Partial {
   std::array<SpanSum, TimeSpans::kMost> spans;
 };
 
+/// What an output is judged by.
+struct Rule {
+  Arithmetic arithmetic;
+  const UserTolerance* user;
+
+  Tolerance of(const ExpectedElement& expected, DType dtype) const {
+    if (user != nullptr) return {user->abs + user->rel * std::abs(expected.value), 0};
+    return tolerance_of(expected, dtype, arithmetic);
+  }
+};
+
+}  // namespace partwise
+
+namespace {
+
+using partwise::Partial;
+using partwise::Rule;
+using partwise::SpanSum;
+using partwise::TimeSpans;
+
 void add(Partial& sum, std::int64_t position, double got, const Expectation& all,
          const ElementVerdict& element, DType dtype) {
   const ExpectedElement expected_element = all.at(position);
@@ -92,17 +114,6 @@ void add(Partial& sum, std::int64_t position, double got, const Expectation& all
     sum.worst = position;
   }
 }
-
-/// What an output is judged by.
-struct Rule {
-  Arithmetic arithmetic;
-  const UserTolerance* user;
-
-  Tolerance of(const ExpectedElement& expected, DType dtype) const {
-    if (user != nullptr) return {user->abs + user->rel * std::abs(expected.value), 0};
-    return tolerance_of(expected, dtype, arithmetic);
-  }
-};
 
 Partial judge_range(const TensorView& got, const Expectation& expected, const Rule& rule,
                     const TimeSpans& time, std::int64_t begin, std::int64_t end) {
@@ -181,9 +192,9 @@ std::optional<std::size_t> time_axis(const TensorSpec& spec) {
 
 struct PartwiseComparison::State {
   TensorView got;  // the whole
-  Rule rule;
+  partwise::Rule rule;
   std::optional<std::size_t> along;
-  Partial all = {};
+  partwise::Partial all = {};
   OutputComparison worst = {}, first_nonfinite = {};  // what describes them
   std::optional<OutputComparison::RoundingBias> bias = {};
 };

@@ -61,6 +61,14 @@ TEST_CASE("reports of ranks arrive as they were sent") {
   CHECK(to_text(rank_report_in(to_text(ranks({"a"}, -1)[0]))) == to_text(ranks({"a"}, -1)[0]));
 }
 
+TEST_CASE("the report of a rank of another version names its host and its build") {
+  auto two = ranks({"a", "b"}, -1);
+  two[1] = rank_report_in(R"({"host": "b", "build": "3c4d", "what": "is new"})");
+  CHECK(complaint<UsageError>(two).starts_with("rank 1 on b runs another ssmbench (build 3c4d; "));
+  two[1] = rank_report_in("nothing that can be read");
+  CHECK(complaint<UsageError>(two).find("(build unknown; ") != std::string::npos);
+}
+
 TEST_CASE("ranks that differ in what decides results do not run together") {
   const auto three = ranks({"a", "b", "b"}, 2);
   CHECK(complaint<std::runtime_error>(three).empty());

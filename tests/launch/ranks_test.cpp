@@ -6,6 +6,7 @@
 #include <set>
 
 #include "catch.h"
+#include "launch/ranks.h"
 #include "support/faulty_run.h"
 
 using namespace ssmbench::test;
@@ -172,6 +173,17 @@ TEST_CASE("an error of the leader, or options for one process, end all ranks wit
   const CommandResult full = run("--quiet --json /dev/full");
   CHECK(full.exit_code == 4);
   CHECK(lines(full.err) == 1);
+}
+
+TEST_CASE("what the next test starts: ranks that send rank 0 something long, and leave", "[.rank]") {
+  const auto ranks = ssmbench::join_ranks();
+  if (ranks->rank() > 0) ranks->send(0, std::string(std::size_t{1} << 20, 'x'));
+}
+
+TEST_CASE("ranks leave though the leader has not taken what they sent, as when it cannot write") {
+  if (!mpi_or_skip()) return;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  CHECK(run_shell("timeout -k 1 20 " + kMpirun + "3 '" + self + "' '[.rank]'", "/").exit_code == 0);
 }
 
 TEST_CASE("a program without MPI refuses to be one of several, before they write the same files") {

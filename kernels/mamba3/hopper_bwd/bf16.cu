@@ -8,7 +8,7 @@
 namespace ssmbench::mamba3_bwd {
 namespace {
 
-template <int kStates, bool kGated>
+template <int kStates, bool kGated, bool kPacked>
 Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
   constexpr int kBytes = std::max(TurningWalkLayout<ssd::Traits<__nv_bfloat16, kStates, false>>::kBytes,
                                   TurningWalkLayout<ssd::Traits<__nv_bfloat16, kStates, kGated>>::kBytes);
@@ -18,8 +18,8 @@ Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
     allow_shared_bytes(kernel, kBytes);
     return launch_of(kernel, walks * forward.parts, dim3(kTurningWalkThreads), kBytes, args);
   };
-  return [=, parts = launch_pass(mamba3_turning_walks_kernel<kStates, kGated, ssd::WalkPass::parts>),
-          images = launch_pass(mamba3_turning_walks_kernel<kStates, kGated, ssd::WalkPass::images>),
+  return [=, parts = launch_pass(mamba3_turning_walks_kernel<kStates, kGated, ssd::WalkPass::parts, kPacked>),
+          images = launch_pass(mamba3_turning_walks_kernel<kStates, kGated, ssd::WalkPass::images, kPacked>),
           handed = forward.handed, all = forward.parts](void* stream) {
     if (all > 1) {
       parts(stream);
@@ -30,7 +30,20 @@ Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
   };
 }
 
+template <int kStates, bool kGated>
+Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
+  return args.table.chunks == nullptr ? walks_for<kStates, kGated, false>(args, dstate_tiles)
+                                      : walks_for<kStates, kGated, true>(args, dstate_tiles);
+}
+
 }  // namespace
+
+Launch sequence_maps(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                     const Workspace& work) {
+  return launch_of(mamba3_sequence_maps_kernel, ceil_div(plan.sequences * kSequenceMaps, kMapThreads),
+                   dim3(kMapThreads), 0, make_args(args, ssd, plan, work), args.in.Z != nullptr,
+                   args.in.cu_seqlens, plan.sequences, work.sequence_maps);
+}
 
 Launch turning_walks(const Mamba3BwdArgs& args, const ssd::Walks& walks, const Plan& plan,
                      const Workspace& work) {
@@ -39,7 +52,10 @@ Launch turning_walks(const Mamba3BwdArgs& args, const ssd::Walks& walks, const P
                             .k_bias = args.in.K_bias,
                             .q_bias = args.in.Q_bias,
                             .phases = reinterpret_cast<const PhaseTile*>(work.phases),
-                            .angle_tiles = plan.angle_tiles};
+                            .angle_tiles = plan.angle_tiles,
+                            .table = work.table,
+                            .maps = static_cast<const ssd::GradientMaps*>(work.sequence_maps),
+                            .sequences = static_cast<int>(plan.sequences)};
   const int tiles = plan.dstate_tiles;
   if (args.in.Z != nullptr)
     return tiles == 1 ? walks_for<64, true>(all, tiles) : walks_for<128, true>(all, tiles);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/mamba3/hopper_bwd/sequences.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 #include "kernels/mamba3/tensor_bwd/prepare.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
@@ -9,7 +10,6 @@
 
 namespace ssmbench::mamba3_bwd {
 
-namespace ssd = ssd_hopper_bwd;
 using ssd::kTile;
 using ssd::kWarpsOfGroup;
 
@@ -29,6 +29,39 @@ struct HopperArgs : ssd::GradientArgs {
   const float* final_k;          ///< dFinal_K_State or null
   const void* final_v;           ///< dFinal_V_State or null
   const float *q_bias, *k_bias;  ///< (H, N)
+};
+
+/// Where a block of SISO works, whose sequences may be packed.
+struct SequencePlace : ssd::BlockPlace {
+  int sequence;
+  int last;  ///< the sequence's last step, from the chunk's first on; behind the chunk where that has it not
+
+  __device__ explicit SequencePlace(const HopperArgs& args) : BlockPlace(args), sequence(b) {
+    if (args.work.table.chunks == nullptr) {
+      last = static_cast<int>(args.bwd.in.seqlen - 1) - start;
+      return;
+    }
+    const SequenceChunk of = load_chunk(args.work.table.chunks + chunk);
+    start = of.start;
+    steps_valid = of.steps;
+    sequence = of.sequence;
+    last = (of.ends & SequenceChunk::kCloses) != 0 ? of.steps - 1 : kSteps;
+  }
+  /// Of the tensors that are loaded, for the thread that loads, and of those that are stored.
+  __device__ const ssd::GradientMaps& loaded_maps(const HopperArgs& args) const {
+    const ssd::GradientMaps* const all = sequence_maps(args.work);
+    if (all == nullptr) return args;
+    const ssd::GradientMaps& maps = all[sequence];
+    for (const CUtensorMap* map : {&maps.x, &maps.z, &maps.dout, &maps.B, &maps.C}) hopper::acquire_map(*map);
+    return maps;
+  }
+  __device__ const ssd::GradientMaps& stored_maps(const HopperArgs& args) const {
+    const ssd::GradientMaps* const all = sequence_maps(args.work);
+    if (all == nullptr) return args;
+    const ssd::GradientMaps& maps = all[sequence];
+    for (const CUtensorMap* map : {&maps.dx, &maps.dz}) hopper::acquire_map(*map);
+    return maps;
+  }
 };
 
 /// What a head leaves for write_flows, of each row.

@@ -40,8 +40,9 @@ class Consumer {
       keys_.turn_vectors(positions_.inputs, positions_.row);
     for (; positions_.left > 0; positions_.next_head()) one_head(sums);
     const int thread = ssd::group_thread();  // again: registers are short
-    ssd::write_projection<Io, kHalves>(args_, is_query_ ? ssd::Projection::C : ssd::Projection::B, sums,
-                                       {16 * (thread / 32), 0, thread % 32});
+    ssd::write_projection<Io, kHalves, SequencePlace>(args_,
+                                                      is_query_ ? ssd::Projection::C : ssd::Projection::B,
+                                                      sums, {16 * (thread / 32), 0, thread % 32});
   }
 
  private:

@@ -73,13 +73,9 @@ class KeyWarpgroup {
                             shared_.crosses_tile(), shared_.q_tile(at.inputs) + half * kTile);
   }
 
-  /// The sequence's last step, from the chunk's first on.
-  __device__ __forceinline__ int last_step() const {
-    return static_cast<int>(args_.bwd.in.seqlen - 1) - ssd::BlockPlace(args_).start;
-  }
-  /// (b, head), a row of the tensors of states.
-  __device__ __forceinline__ std::int64_t state_row(const Positions& at) const {
-    return ssd::BlockPlace(args_).b * args_.bwd.in.nheads + at.head;
+  /// (sequence, head), a row of the tensors of states.
+  __device__ __forceinline__ std::int64_t state_row(const SequencePlace& place, const Positions& at) const {
+    return place.sequence * args_.bwd.in.nheads + at.head;
   }
   /// Adds a row of `width` values to those of step `last` from column `first` on.
   template <class Element>
@@ -93,14 +89,19 @@ class KeyWarpgroup {
   }
 
   __device__ __forceinline__ void add_final_v(float (&dv)[32], const Positions& at) const {
-    if (args_.final_v == nullptr || last_step() >= kSteps) return;
+    if (args_.final_v == nullptr) return;
+    const SequencePlace place(args_);
+    if (place.last >= kSteps) return;
     const auto headdim = static_cast<int>(args_.bwd.in.headdim);
-    add_row(dv, last_step(), static_cast<const Io*>(args_.final_v) + state_row(at) * headdim, 0, headdim);
+    add_row(dv, place.last, static_cast<const Io*>(args_.final_v) + state_row(place, at) * headdim, 0,
+            headdim);
   }
   __device__ __forceinline__ void add_final_k(float (&dk)[32], int half, const Positions& at) const {
-    if (args_.final_k == nullptr || last_step() >= kSteps) return;
+    if (args_.final_k == nullptr) return;
+    const SequencePlace place(args_);
+    if (place.last >= kSteps) return;
     const auto dstate = static_cast<int>(args_.bwd.in.dstate);
-    add_row(dk, last_step(), args_.final_k + state_row(at) * dstate, 64 * half, dstate);
+    add_row(dk, place.last, args_.final_k + state_row(place, at) * dstate, 64 * half, dstate);
   }
 
   /// dθ, with the query warpgroup's part, and its sums.

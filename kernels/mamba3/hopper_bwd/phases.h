@@ -88,23 +88,23 @@ struct ChunkPhases {
   }
 };
 
-/// From what chunks add to the phases before them. `at`: of (batch, head, pair).
+/// From what chunks add to the phases before them. `at`: of (sequence, head, pair).
 SSMBENCH_TEAM inline void add_phase_starts(const Mamba3Args& args, const Plan& plan, const Workspace& to,
                                            std::int64_t at) {
   const std::int64_t head = at / plan.angles;
   const auto pair = static_cast<int>(at - head * plan.angles);
-  const std::int64_t b = head / plan.nheads;
+  const ChunkRun chunks = chunks_of(plan, to, head / plan.nheads);
   std::uint32_t phase = args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[at]);
   std::uint32_t* const starts =
-      phase_tile(plan, to, plan.row(b, 0, head - b * plan.nheads, plan.nheads), pair / kTilePairs).starts +
+      phase_tile(plan, to, chunks.first * plan.nheads + head % plan.nheads, pair / kTilePairs).starts +
       start_slot(pair % kTilePairs);
   const std::int64_t pitch =
       plan.nheads * plan.angle_tiles * static_cast<std::int64_t>(sizeof(PhaseTile) / 4);
-  for (std::int64_t first = 0; first < plan.chunks; first += kBatch) {
+  for (std::int64_t first = 0; first < chunks.count; first += kBatch) {
     std::uint32_t shares[kBatch];
-    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < plan.chunks ? starts[(first + i) * pitch] : 0U;
+    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < chunks.count ? starts[(first + i) * pitch] : 0U;
     for (int i = 0; i < kBatch; ++i) {
-      if (first + i < plan.chunks) starts[(first + i) * pitch] = phase;
+      if (first + i < chunks.count) starts[(first + i) * pitch] = phase;
       phase += shares[i];
     }
   }

@@ -14,8 +14,8 @@ namespace ssmbench::mamba3_bwd {
 /// to load them early.
 template <class T>
 __device__ __forceinline__ void load_vectors(const HopperArgs& args, const HopperShared<T>& shared,
-                                             const ssd::BlockPlace& place, int head,
-                                             typename HopperShared<T>::Inputs::Position at) {
+                                             const SequencePlace& place, const ssd::GradientMaps& maps,
+                                             int head, typename HopperShared<T>::Inputs::Position at) {
   using Layout = HopperLayout<T>;
   const auto ring = shared.vectors();
   ring.wait_empty(at);
@@ -34,8 +34,8 @@ __device__ __forceinline__ void load_vectors(const HopperArgs& args, const Hoppe
 #pragma unroll
   for (int half = 0; half < Layout::kHalves; ++half) {
     const hopper::TileOrigin from{{64 * half, place.group, place.start, place.b}};
-    hopper::load_tile(shared.q_tile(at) + half * kTile, args.C, from, full);
-    hopper::load_tile(shared.k_tile(at) + half * kTile, args.B, from, full);
+    hopper::load_tile(shared.q_tile(at) + half * kTile, maps.C, from, full);
+    hopper::load_tile(shared.k_tile(at) + half * kTile, maps.B, from, full);
   }
 }
 
@@ -50,13 +50,14 @@ __device__ __forceinline__ void prefetch_phases(const HopperArgs& args, const ss
 template <class T>
 __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared) {
   using Layout = HopperLayout<T>;
-  const ssd::BlockPlace place(args);
+  const SequencePlace place(args);
+  const ssd::GradientMaps& maps = place.loaded_maps(args);
   const auto ring = shared.inputs();
   typename HopperShared<T>::Inputs::Position at;
   prefetch_phases(args, place, 0);
   prefetch_phases(args, place, 1);
   for (int head = 0; head < place.heads; ++head, at.advance()) {
-    load_vectors(args, shared, place, head, at);
+    load_vectors(args, shared, place, maps, head, at);
     prefetch_phases(args, place, head + 2);  // whose q and k are made while this head's products run
     ring.wait_empty(at);
     const std::uint32_t full = ring.full(at);
@@ -70,9 +71,9 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
     hopper::load_bytes(shared.steps_address(at), args.work.steps + row * kStepFloats * kSteps,
                        ssd::kStepsBytes, full);
     hopper::load_bytes(shared.owns_address(at), args.work.owns + row * kSteps, Layout::kOwnsBytes, full);
-    hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
-    if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
-    hopper::load_tile(shared.x_tile(at), args.x, from, full);
+    hopper::load_tile(shared.dout_tile(at), maps.dout, from, full);
+    if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), maps.z, from, full);
+    hopper::load_tile(shared.x_tile(at), maps.x, from, full);
     load_states(shared.dstate_tile(at), args.work.dstates);
     load_states(shared.state_tile(at), args.work.states);
     if (head + 1 < place.heads) {  // whose slot is not empty yet

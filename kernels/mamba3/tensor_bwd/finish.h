@@ -11,15 +11,14 @@
 namespace ssmbench::mamba3_bwd {
 
 /// Σ dθ of each chunk to those of all chunks after it, with the cotangent of the final angle; at the end that is
-/// the gradient of the input angle. `at`: of (batch, head, pair).
+/// the gradient of the input angle. `at`: of (sequence, head, pair).
 SSMBENCH_TEAM inline void add_turns(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& to,
                                     std::int64_t at) {
-  const std::int64_t b = at / plan.angles / plan.nheads;
+  const ChunkRun chunks = chunks_of(plan, to, at / plan.angles / plan.nheads);
   float sum = args.dfinal_angle == nullptr ? 0.0F : args.dfinal_angle[at];
-  float* const turns =
-      to.turns + plan.row(b, 0, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles);
   const std::int64_t pitch = plan.nheads * plan.angles;
-  for (std::int64_t last = plan.chunks - 1; last >= 0; last -= kBatch) {
+  float* const turns = to.turns + chunks.first * pitch + at % pitch;
+  for (std::int64_t last = chunks.count - 1; last >= 0; last -= kBatch) {
     float shares[kBatch];
     for (int i = 0; i < kBatch; ++i) shares[i] = last >= i ? turns[(last - i) * pitch] : 0.0F;
     for (int i = 0; i < kBatch; ++i) {
@@ -36,6 +35,26 @@ SSMBENCH_HD inline float* first_adjoint_of(const Mamba3BwdArgs& args, const Plan
   return plan.halves ? work.first_adjoint : args.dinput_ssm;
 }
 
+/// The gradients of the input states of a head whose sequence has no steps: those of the final states, which they are.
+template <class Io, class Team>
+SSMBENCH_TEAM void pass_cotangents(const Mamba3BwdArgs& args, const Plan& plan, std::int64_t head,
+                                   const Team& team) {
+  const int headdim = plan.headdim;
+  const int dstate = plan.dstate;
+  const bool given = args.dfinal_ssm != nullptr;
+  const std::int64_t state = head * headdim * dstate;
+  team.for_all(headdim * dstate,
+               [&](int i) { args.dinput_ssm[state + i] = given ? args.dfinal_ssm[state + i] : 0.0F; });
+  team.for_all(dstate, [&](int n) {
+    const std::int64_t at = k_state_at(plan, head, 0) + n;
+    args.dinput_k[at] = given ? args.dfinal_k[at] : 0.0F;
+  });
+  team.for_all(headdim, [&](int p) {
+    const std::int64_t at = head * headdim + p;
+    args.dinput_v[at] = given ? Io::load(args.dfinal_v, at) : 0.0F;
+  });
+}
+
 /// The gradients of the input states of a head, and ds of the step that they are of, from that of the state that the
 /// head starts with. `terms`: [rank][state].
 template <class Io, class Team>
@@ -43,7 +62,8 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
                                std::int64_t head, float* terms, const Team& team) {
   const int headdim = plan.headdim;
   const int dstate = plan.dstate;
-  const float weight = scalars_of<Io>(args.in, head * plan.seqlen).previous();
+  if (is_empty(args.in, plan, head / plan.nheads)) return pass_cotangents<Io>(args, plan, head, team);
+  const float weight = scalars_of<Io>(args.in, first_scalar(args.in, plan, head)).previous();
   const float* const adjoint = first_adjoint_of(args, plan, to) + head * headdim * dstate;
   const float* const v = args.in.input_v + head * headdim;
   const auto factor = [&](int r, int p) { return factor_of(args.in.mimo_v, plan, head % plan.nheads, r, p); };
@@ -125,7 +145,7 @@ struct StepGradients {
     const float earlier = memory.before[t];
     const float now = memory.flows[kFlowScale][t] + memory.flows[kFlowOwn][t];
     // Nothing flows past the first step where no state enters: the sums cancel there, but for their rounding.
-    const bool enters = row.start + t > 0 || args.in.input_ssm != nullptr;
+    const bool enters = !row.opens || t > 0 || args.in.input_ssm != nullptr;
     args.dadt[to] = enters ? memory.past[t] : 0.0F;
     args.ddt[to] = step.closed * earlier + step.open * now + of_rates;
     Io::store(args.dtrap, to, step.open * step.closed * step.dt * (now - earlier));
@@ -148,8 +168,8 @@ struct StepGradients {
 
   /// ds of the step before.
   SSMBENCH_TEAM float before(int t) const {
-    if (row.start + t == 0)
-      return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
+    if (row.opens && t == 0)
+      return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.sequence * plan.nheads + row.head];
     // The chunk before the span is a row before it.
     const int earlier = t - 1 + kEach;
     const std::int64_t scales = row.row_of(plan, earlier / kEach - 1) * kFlowRows + kFlowScale;
@@ -309,7 +329,7 @@ template <class Team>
 SSMBENCH_TEAM void add_rows(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& from,
                             std::int64_t head, int first, float* parts, const Team& team) {
   const int biases = plan.ranks * plan.dstate;
-  add_columns(from.row_sums, plan.batch * plan.chunks, plan.nheads, plan.sums, head, first, parts, team,
+  add_columns(from.row_sums, all_chunks(plan, from), plan.nheads, plan.sums, head, first, parts, team,
               [&](int column, float sum) {
                 if (column == 2 * biases) {
                   if (args.dD != nullptr) args.dD[head] = sum;

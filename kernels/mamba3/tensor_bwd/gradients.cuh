@@ -41,8 +41,18 @@ using Patches = Fragments<kAtoms>;
 /// Of an angle tile, a thread's pairs of a patch: 16-byte vectors.
 inline constexpr int kPatchVectors = 2 * kAtoms / kAngleVector;
 
-/// A patch of 16-bit elements, in pairs.
-using PackedPatches = std::uint32_t[kAtoms][2];
+/// A patch of elements of a tile, in pairs.
+template <class T>
+using PackedPair = std::conditional_t<std::is_same_v<T, float>, float2, std::uint32_t>;
+template <class T>
+using PackedPatches = PackedPair<T>[kAtoms][2];
+template <class T>
+__device__ __forceinline__ PackedPair<T> packed_pair(float first, float second) {
+  if constexpr (std::is_same_v<T, float>)
+    return make_float2(first, second);
+  else
+    return pack_pair<T>(first, second);
+}
 
 /// Where sums over the steps of a tile of states lie: [dq, dk][rank][state], then dθ, [pair].
 template <class Form>
@@ -104,11 +114,50 @@ __device__ inline int atom_of_sum(int lane) {
   return (lane & 4) / 2 + (lane & 8) / 8;
 }
 
-/// multiply() of a square of steps, M or X, which is 0 above its diagonal: from k = `first` to `end` − 1.
-template <Major kA, class T>
-__device__ __forceinline__ void multiply_steps(Patches& d, const T* square, const T* b_tile, const Patch& at,
-                                               int first, int end) {
-  const auto a_shared = shared_tile(square);
+/// += the warp's patch of A·B, from k = `first` to `end` − 1, multiples of 16. Patches of f32 tiles, whose products are
+/// tf32, are those of 16-bit ones. (SSD's multiply() has others, without conflicts of banks.)
+template <Major kA, Major kB>
+__device__ __forceinline__ void multiply_part(Patches& d, const float* a_tile, const float* b_tile,
+                                              const Patch& at, int first, int end) {
+  const auto a_shared = shared_tile(a_tile);
+  const auto b_shared = shared_tile(b_tile);
+  const int g = at.lane / 4;
+  const int t = at.lane % 4;
+#pragma unroll 1
+  for (int k = first; k < end; k += 8) {
+    std::uint32_t a[4];
+    if constexpr (kA == Major::k)
+      load_a(a, a_shared, at.row, k / 4, at.lane);
+    else
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        a[i] = __float_as_uint(a_tile[tile_offset<float>(k + t + i / 2 * 4, at.row + g + i % 2 * 8)]);
+#pragma unroll
+    for (std::uint32_t& bits : a) bits = round_to_tf32(bits);
+#pragma unroll
+    for (int e = 0; e < kAtoms; e += 2) {
+      const int column = at.column + e * 8;
+      std::uint32_t b[4];
+      if constexpr (kB == Major::k)
+        load_matrices(
+            b, b_shared.vector_address(column + at.lane / 16 * 8 + at.lane % 8, k / 4 + at.lane / 8 % 2));
+      else
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          b[i] = __float_as_uint(b_tile[tile_offset<float>(k + t + i % 2 * 4, column + i / 2 * 8 + g)]);
+#pragma unroll
+      for (std::uint32_t& bits : b) bits = round_to_tf32(bits);
+      mma_tf32(d[e], a, b[0], b[1]);
+      mma_tf32(d[e + 1], a, b[2], b[3]);
+    }
+  }
+}
+template <Major kA, Major kB>
+__device__ __forceinline__ void multiply_part(Patches& d, const __nv_bfloat16* a_tile,
+                                              const __nv_bfloat16* b_tile, const Patch& at, int first,
+                                              int end) {
+  static_assert(kB == Major::mn);
+  const auto a_shared = shared_tile(a_tile);
   const auto b_shared = shared_tile(b_tile);
 #pragma unroll 1
   for (int k = first; k < end; k += 16) {
@@ -126,15 +175,24 @@ __device__ __forceinline__ void multiply_steps(Patches& d, const T* square, cons
     }
   }
 }
-/// Rows of M or X times a tile of steps; the same of its transpose. Both together are 5/8 of two products, in each
-/// warp.
+/// += the warp's patch of A·B.
+template <Major kA, Major kB, class T>
+__device__ __forceinline__ void multiply_tiles(Patches& d, const T* a_tile, const T* b_tile,
+                                               const Patch& at) {
+  if constexpr (std::is_same_v<T, float>)
+    multiply_part<kA, kB>(d, a_tile, b_tile, at, 0, kSteps);
+  else
+    multiply<kA, kB, kAtoms>(d, a_tile, b_tile, at);
+}
+/// Rows of M or X, which are 0 above their diagonal, times a tile of steps; the same of its transpose. Both together are
+/// 5/8 of two products, in each warp.
 template <class T>
 __device__ __forceinline__ void multiply_lower(Patches& d, const T* square, const T* tile, const Patch& at) {
-  multiply_steps<Major::k>(d, square, tile, at, 0, at.row + 16);
+  multiply_part<Major::k, Major::mn>(d, square, tile, at, 0, at.row + 16);
 }
 template <class T>
 __device__ __forceinline__ void multiply_upper(Patches& d, const T* square, const T* tile, const Patch& at) {
-  multiply_steps<Major::mn>(d, square, tile, at, at.row, kSteps);
+  multiply_part<Major::mn, Major::mn>(d, square, tile, at, at.row, kSteps);
 }
 
 /// What a thread adds up; of rows row_of(0) and row_of(2) of its patch.
@@ -161,7 +219,12 @@ struct GradientBlock {
 
   __device__ __forceinline__ GradientBlock(const Mamba3BwdArgs& all, const Plan& cut, const Workspace& arrays,
                                            Shared& sums, Io* memory)
-      : args(all), plan(cut), work(arrays), shared(sums), tiles{memory}, row(cut, blockIdx.x) {
+      : args(all),
+        plan(cut),
+        work(arrays),
+        shared(sums),
+        tiles{memory},
+        row(cut, blockIdx.x, arrays.table.chunks) {
     thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
     at = {warp / kPatchColumns * 16, warp % kPatchColumns * kAtoms * 8, thread % 32};
@@ -235,21 +298,20 @@ struct GradientBlock {
   }
 
   /// M to its tile, X packed, and the sums of M ∘ X.
-  __device__ __forceinline__ void multiply_squares(PackedPatches& packed, GradientSums& sums) const {
+  __device__ __forceinline__ void multiply_squares(PackedPatches<Io>& packed, GradientSums& sums) const {
     Patches scores, crosses, L;
     clear<kAtoms>(scores);
     clear<kAtoms>(crosses);
 #pragma unroll
-    for (int n = 0; n < kTilesN; ++n)
-      multiply<Major::k, Major::k, kAtoms>(scores, tiles.q(n), tiles.k(n), at);
-    multiply<Major::k, Major::k, kAtoms>(crosses, tiles.dy(), tiles.v(), at);
+    for (int n = 0; n < kTilesN; ++n) multiply_tiles<Major::k, Major::k>(scores, tiles.q(n), tiles.k(n), at);
+    multiply_tiles<Major::k, Major::k>(crosses, tiles.dy(), tiles.v(), at);
     unsigned causal = 0;
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (at.column_of(e, i) / kRanks <= at.row_of(i) / kRanks) causal |= 1U << (e * 4 + i);
-    decays_between_steps<Io, kAtoms>(L, shared.steps, at, causal);
+    decays_between_steps<__nv_bfloat16, kAtoms>(L, shared.steps, at, causal);  // whose patches all tiles have
     float column[2][kAtoms] = {};
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
@@ -272,7 +334,7 @@ struct GradientBlock {
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        packed[e][j] = pack_pair<Io>(crosses[e][2 * j], crosses[e][2 * j + 1]);
+        packed[e][j] = packed_pair<Io>(crosses[e][2 * j], crosses[e][2 * j + 1]);
       }
     }
 #pragma unroll
@@ -280,7 +342,12 @@ struct GradientBlock {
       const float sum = sum_columns(column[j], at.lane);
       if (at.lane < 16) shared.column[at.row / 16][at.column_of(atom_of_sum(at.lane), j)] = sum;
     }
-    store_fragments<kAtoms>(tiles.square(), scores, at, 1.0F);
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2)
+        store_pair(tiles.square(), at.row_of(i), at.column_of(e, i),
+                   make_float2(scores[e][i], scores[e][i + 1]));
   }
 
   /// y = M·V + enter ∘ (q·Sᵀ), u = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ), and what these give to flows.
@@ -289,8 +356,8 @@ struct GradientBlock {
     clear<kAtoms>(u);
 #pragma unroll 1
     for (int n = 0; n < kTilesN; ++n) {
-      multiply<Major::k, Major::k, kAtoms>(y, tiles.q(n), tiles.state(n), at);
-      multiply<Major::k, Major::k, kAtoms>(u, tiles.k(n), tiles.dstate(n), at);
+      multiply_tiles<Major::k, Major::k>(y, tiles.q(n), tiles.state(n), at);
+      multiply_tiles<Major::k, Major::k>(u, tiles.k(n), tiles.dstate(n), at);
     }
     const auto& steps = shared.steps;
 #pragma unroll
@@ -315,9 +382,9 @@ struct GradientBlock {
 
   /// Adds the cotangent of the last V.
   __device__ __forceinline__ void add_final_v(Patches& u) const {
-    if (args.dfinal_v == nullptr || row.start + row.steps != plan.seqlen) return;
+    if (args.dfinal_v == nullptr || !row.closes) return;
     const auto* const final_v =
-        static_cast<const Io*>(args.dfinal_v) + (row.b * plan.nheads + row.head) * plan.headdim;
+        static_cast<const Io*>(args.dfinal_v) + (row.sequence * plan.nheads + row.head) * plan.headdim;
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
@@ -458,20 +525,20 @@ struct GradientBlock {
   // --- dq and dk.
 
   /// X, in the place of M.
-  __device__ __forceinline__ void store_crosses(const PackedPatches& packed) const {
+  __device__ __forceinline__ void store_crosses(const PackedPatches<Io>& packed) const {
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int j = 0; j < 2; ++j)
-        *reinterpret_cast<std::uint32_t*>(
+        *reinterpret_cast<PackedPair<Io>*>(
             tiles.square() + tile_offset<Io>(at.row_of(2 * j), at.column_of(e, 0))) = packed[e][j];
   }
 
   __device__ __forceinline__ void multiply_vectors(int n, Patches& dq, Patches& dk) const {
     clear<kAtoms>(dq);
     clear<kAtoms>(dk);
-    multiply<Major::k, Major::mn, kAtoms>(dq, tiles.dy(), tiles.state(n), at);
-    multiply<Major::k, Major::mn, kAtoms>(dk, tiles.v(), tiles.dstate(n), at);
+    multiply_tiles<Major::k, Major::mn>(dq, tiles.dy(), tiles.state(n), at);
+    multiply_tiles<Major::k, Major::mn>(dk, tiles.v(), tiles.dstate(n), at);
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
@@ -482,7 +549,7 @@ struct GradientBlock {
       }
     multiply_lower(dq, tiles.square(), tiles.k(n), at);
     multiply_upper(dk, tiles.square(), tiles.q(n), at);
-    if (args.dfinal_k == nullptr || row.start + row.steps != plan.seqlen) return;
+    if (args.dfinal_k == nullptr || !row.closes) return;
     const int last = (row.steps - 1) * kRanks;  // row of the last step's first rank
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
@@ -491,8 +558,8 @@ struct GradientBlock {
         const int state = n * kSteps + at.column_of(e, i);
         const int rank = at.row_of(i) - last;
         if (rank >= 0 && rank < kRanks && state < plan.dstate)
-          dk[e][i] +=
-              args.dfinal_k[k_state_at(plan, row.b * plan.nheads + row.head, rank) + plan.state_of(state)];
+          dk[e][i] += args.dfinal_k[k_state_at(plan, row.sequence * plan.nheads + row.head, rank) +
+                                    plan.state_of(state)];
       }
   }
 
@@ -614,13 +681,13 @@ struct GradientBlock {
 };
 
 template <class Io, class Form, int kTilesN>
-__global__ void __launch_bounds__(kGradientThreads, 2)
+__global__ void __launch_bounds__(kGradientThreads, sizeof(Io) == 2 ? 2 : 1)
     gradients_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ __align__(16) GradientShared<Form> shared;
   const GradientBlock<Io, Form, kTilesN> block(args, plan, work, shared,
                                                reinterpret_cast<Io*>(dynamic_shared));
-
+  if (block.row.steps == 0) return;
   block.load_inputs();
   copy_async_commit();
   block.load_states();
@@ -631,7 +698,7 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
     block.store_dy();
     __syncthreads();
   }
-  PackedPatches crosses;
+  PackedPatches<Io> crosses;
   GradientSums sums{};
   block.multiply_squares(crosses, sums);
   copy_async_wait<0>();

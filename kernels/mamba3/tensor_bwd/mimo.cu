@@ -9,6 +9,8 @@ namespace {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const Mamba3 scan(problem);
+  if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
+  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
   if (scan.rank > kMaxRanks || (scan.rank & (scan.rank - 1)) != 0)
     return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
   if (scan.nheads * scan.rank >= 2147483648 / (kSteps * kMaxHeaddim))
@@ -41,8 +43,8 @@ Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* work
   if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
   return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
-    return bind_with<Form>(args, workspace,
-                           {HeadSums::kernel, false, chunked_states, chunked_gradients<Form>});
+    return bind_with<Bf16, Form>(
+        args, workspace, {HeadSums::kernel, false, chunked_states<Bf16>, chunked_gradients<Bf16, Form>});
   });
 }
 
@@ -50,8 +52,8 @@ Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* works
   if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
   return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
-    return bind_with<Form>(args, workspace,
-                           {HeadSums::block, true, rank_walks, ranked_hopper_gradients<Form::kRanks>});
+    return bind_with<Bf16, Form>(args, workspace,
+                                 {HeadSums::block, true, rank_walks, ranked_hopper_gradients<Form::kRanks>});
   });
 }
 
@@ -62,7 +64,7 @@ const Registration chunked{
      .summary = "chunks of 64 rows of steps and ranks, by SSD's products on tensor cores",
      .arithmetic = [](DType) { return kArithmetic; },
      .unsupported = unsupported,
-     .workspace_bytes = chunked_workspace_bytes,
+     .workspace_bytes = chunked_workspace_bytes<Bf16>,
      .bind = bind_chunked}};
 
 const Registration on_hopper{

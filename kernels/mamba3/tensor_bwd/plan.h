@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/workspace.h"
+#include "kernels/mamba3/tensor_bwd/sequences.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
 #include "ops/mamba3/mamba3.h"
 
@@ -33,6 +34,7 @@ struct Mimo {
   static constexpr bool kIsMimo = true;
 };
 inline constexpr int kMaxRanks = 8;
+static_assert(kSequenceChunkSteps == kSteps);
 
 /// Steps of a chunk.
 template <class Form>
@@ -106,6 +108,10 @@ SSMBENCH_HD inline Split split(int i, int width) {
   return {static_cast<int>(of), i - static_cast<int>(of) * width};
 }
 
+/// Tensor maps of a sequence (hopper_bwd/sequences.cuh), and the bytes of one.
+inline constexpr int kSequenceMaps = 7;
+inline constexpr std::size_t kMapBytes = 128;
+
 /// Where the heads of a group are summed: from the workspace by a kernel, or in a block that walks through them.
 enum class HeadSums { kernel, block };
 
@@ -120,6 +126,8 @@ struct BiasAt {
 /// A (batch, chunk, head) is a row, a ChunkGrid's.
 struct Plan : ChunkGrid {
   std::int64_t batch, seqlen, nheads, groups;
+  std::int64_t sequences;  ///< those of a batch, or packed ones
+  bool packed;             ///< `chunks` are then the most that there can be (sequences.h)
   int ranks, chunk_steps;
   int headdim, dstate, angles, angle_tiles;
   bool halves;             ///< pairs are (i, i + dstate / 2): the workspace has them side by side
@@ -138,16 +146,19 @@ struct Plan : ChunkGrid {
   std::size_t starts;      ///< [row][S] u32: phases before the chunk
   std::size_t steps;       ///< [row][kStepFloats][row of the chunk] f32
   std::size_t owns;        ///< [row][row of the chunk] f32: γ
-  std::size_t seeds;     ///< [B, H, P, N] f32: the states that sequences start with; only with initial states
+  std::size_t seeds;     ///< [M, H, P, N] f32: the states that sequences start with; only with initial states
   std::size_t states;    ///< [row][dstate tile] tiles: the states entering the chunk
   std::size_t dstates;   ///< the same of the gradients of the states leaving the chunk
   std::size_t turns;     ///< [row][S] f32: Σ dθ of the chunk; then of later chunks
   std::size_t flows;     ///< [row][kFlowRows][kSteps] f32
   std::size_t row_sums;  ///< [row][sums] f32
-  std::size_t first_own;  ///< [B, H] f32: ds of the step before the first; only with initial states
+  std::size_t first_own;  ///< [M, H] f32: ds of the step before the first; only with initial states
+  // Only with packed sequences:
+  std::size_t sequence_chunks, sequence_begins;  ///< SequenceTable
+  std::size_t sequence_maps;                     ///< [M][kSequenceMaps]: of tensors that end with a sequence
   // Only with `halves`:
-  std::size_t last_adjoint;   ///< [B, H, P, N] f32: dFinal_SSM_State; only with final states
-  std::size_t first_adjoint;  ///< [B, H, P, N] f32: dInput_SSM_State; only with initial states
+  std::size_t last_adjoint;   ///< [M, H, P, N] f32: dFinal_SSM_State; only with final states
+  std::size_t first_adjoint;  ///< [M, H, P, N] f32: dInput_SSM_State; only with initial states
   // Only with MIMO:
   std::size_t paired_q,
       paired_k;        ///< Q and K in that order; with `halves` and HeadSums::block, whose walks turn them
@@ -160,13 +171,16 @@ struct Plan : ChunkGrid {
   std::size_t first_ups;  ///< [B, H, R, P] f32: dMIMO_V of Input_V_State; only with initial states
   std::size_t bytes;
 
-  Plan(const Mamba3& scan, HeadSums head_sums)
+  /// `element_bytes`: of the io dtype.
+  Plan(const Mamba3& scan, HeadSums head_sums, std::size_t element_bytes = 2)
       : ChunkGrid(
-            chunk_grid(scan.batch, scan.seqlen * scan.rank, scan.nheads, scan.headdim, scan.dstate, kSteps)),
+            chunk_grid(scan.batch, rows_of_chunks(scan), scan.nheads, scan.headdim, scan.dstate, kSteps)),
         batch(scan.batch),
         seqlen(scan.seqlen),
         nheads(scan.nheads),
         groups(scan.groups),
+        sequences(scan.sequences),
+        packed(scan.has_cu_seqlens),
         ranks(static_cast<int>(scan.rank)),
         chunk_steps(kSteps / ranks),
         headdim(static_cast<int>(scan.headdim)),
@@ -177,16 +191,16 @@ struct Plan : ChunkGrid {
         slices(1),
         per_slice(nheads / groups),
         sums(2 * ranks * dstate + (scan.is_mimo ? 0 : 1)),
-        spans(ceil_div(scan.seqlen, kSpanSteps)),
+        spans(packed ? chunks : ceil_div(scan.seqlen, kSpanSteps)),
         factor_sums(3 * ranks * headdim + 1) {
     if (head_sums == HeadSums::block) {
-      constexpr TileKind kTiles{kSteps, kStepFloats, kIo, false};
+      constexpr TileKind kTiles{kSteps, kStepFloats, 2, false};
       const ChunkedBwdPlan cut =
           plan_chunked_bwd(batch, sequence_rows(), nheads, headdim, dstate, groups, 0, kTiles);
       slices = cut.slices;
       per_slice = cut.per_slice;
     }
-    lay_out(scan, head_sums);
+    lay_out(scan, head_sums, element_bytes);
   }
 
   /// Rows (step, rank) of a sequence.
@@ -208,17 +222,21 @@ struct Plan : ChunkGrid {
   SSMBENCH_HD int state_of(int n) const { return halves ? n / 2 + n % 2 * (dstate / 2) : n; }
 
  private:
-  static constexpr std::size_t kIo = 2;
+  /// Rows (step, rank) of a sequence, or of all chunks of packed ones.
+  static constexpr std::int64_t rows_of_chunks(const Mamba3& scan) {
+    return scan.has_cu_seqlens ? most_sequence_chunks(scan.seqlen, scan.sequences) * kSteps
+                               : scan.seqlen * scan.rank;
+  }
 
-  void lay_out(const Mamba3& scan, HeadSums head_sums) {
+  void lay_out(const Mamba3& scan, HeadSums head_sums, std::size_t io) {
     // MIMO's walks leave v and dy for the gradient kernel alone, a chunk of a head in one piece.
     const bool by_chunks = scan.is_mimo && head_sums == HeadSums::block;
     const std::int64_t states_of_all = tiles() * kSteps * kSteps;
-    const std::int64_t vectors =
+    const std::int64_t of_heads =
         head_sums == HeadSums::kernel ? batch * sequence_rows() * nheads * dstate : 0;
     const bool has_tiles = head_sums == HeadSums::block && !scan.is_mimo;  // of phases
     const std::int64_t angle_elements_of_all = rows * angle_tiles * angle_elements();
-    const std::int64_t heads = batch * nheads;
+    const std::int64_t heads = sequences * nheads;
     const std::int64_t starting = scan.has_initial_states ? heads : 0;
     const std::int64_t ending = scan.has_final_states ? heads : 0;
     const std::int64_t state = std::int64_t{headdim} * dstate;
@@ -229,10 +247,10 @@ struct Plan : ChunkGrid {
     const std::int64_t outputs = scan.is_mimo ? rows * kSteps * kMaxHeaddim : 0;
     const std::int64_t raised = by_chunks ? rows * kSteps * kSteps : inputs;
     WorkspaceLayout layout;
-    q = layout.take(vectors, kIo);
-    k = layout.take(vectors, kIo);
-    dq = layout.take(vectors, sizeof(float));
-    dk = layout.take(vectors, sizeof(float));
+    q = layout.take(of_heads, io);
+    k = layout.take(of_heads, io);
+    dq = layout.take(of_heads, sizeof(float));
+    dk = layout.take(of_heads, sizeof(float));
     slice_sums =
         layout.take(slices > 1 ? slices * 2 * batch * sequence_rows() * groups * dstate : 0, sizeof(float));
     phases = has_tiles ? layout.take(rows * angle_tiles, sizeof(PhaseTile))
@@ -242,22 +260,25 @@ struct Plan : ChunkGrid {
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
     seeds = layout.take(starting * state, sizeof(float));
-    states = layout.take(states_of_all, kIo);
-    dstates = layout.take(states_of_all, kIo);
+    states = layout.take(states_of_all, io);
+    dstates = layout.take(states_of_all, io);
     turns = layout.take(rows * angles, sizeof(float));
     flows = layout.take(rows * kFlowRows * kSteps, sizeof(float));
     row_sums = layout.take(rows * sums, sizeof(float));
     first_own = layout.take(starting, sizeof(float));
+    sequence_chunks = layout.take(packed ? chunks : 0, sizeof(SequenceChunk));
+    sequence_begins = layout.take(packed ? sequences + 1 : 0, sizeof(std::int32_t));
+    sequence_maps = layout.take(packed ? sequences * kSequenceMaps : 0, kMapBytes);
     last_adjoint = layout.take(halves ? ending * state : 0, sizeof(float));
     first_adjoint = layout.take(halves ? starting * state : 0, sizeof(float));
-    paired_q = layout.take(paired, kIo);
-    paired_k = layout.take(paired, kIo);
+    paired_q = layout.take(paired, io);
+    paired_k = layout.take(paired, io);
     biases = layout.take(by_chunks ? nheads * 2 * ranks * dstate_tiles * kSteps : 0, sizeof(float));
-    v = layout.take(raised, kIo);
-    dy = layout.take(raised, kIo);
-    y = layout.take(outputs, kIo);
-    dv = layout.take(outputs, kIo);
-    span_sums = layout.take(scan.is_mimo ? heads * spans * factor_sums : 0, sizeof(float));
+    v = layout.take(raised, io);
+    dy = layout.take(raised, io);
+    y = layout.take(outputs, io);
+    dv = layout.take(outputs, io);
+    span_sums = layout.take(scan.is_mimo ? batch * nheads * spans * factor_sums : 0, sizeof(float));
     first_ups = layout.take(scan.is_mimo ? starting * ranks * headdim : 0, sizeof(float));
     bytes = layout.bytes();
   }
@@ -273,6 +294,8 @@ struct Workspace {
   float *steps, *owns, *seeds;
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
+  SequenceTable table;  ///< null where sequences are not packed
+  void* sequence_maps;
   float *last_adjoint, *first_adjoint;
   void *paired_q, *paired_k;
   float* biases;
@@ -299,6 +322,11 @@ struct Workspace {
     flows = floats(plan.flows);
     row_sums = floats(plan.row_sums);
     first_own = floats(plan.first_own);
+    table = {};
+    if (plan.packed)
+      table = {reinterpret_cast<SequenceChunk*>(base + plan.sequence_chunks),
+               reinterpret_cast<std::int32_t*>(base + plan.sequence_begins)};
+    sequence_maps = base + plan.sequence_maps;
     last_adjoint = floats(plan.last_adjoint);
     first_adjoint = floats(plan.first_adjoint);
     paired_q = base + plan.paired_q;
@@ -319,15 +347,31 @@ SSMBENCH_HD inline PhaseTile& phase_tile(const Plan& plan, const Workspace& work
   return reinterpret_cast<PhaseTile*>(work.phases)[row * plan.angle_tiles + tile];
 }
 
+/// The chunks of a sequence, counted through all batches.
+struct ChunkRun {
+  std::int64_t first, count;
+};
+SSMBENCH_HD inline ChunkRun chunks_of(const Plan& plan, const Workspace& work, std::int64_t sequence) {
+  if (!plan.packed) return {sequence * plan.chunks, plan.chunks};
+  const std::int32_t* const begins = work.table.begins + sequence;
+  return {begins[0], begins[1] - begins[0]};
+}
+/// The chunks of all sequences.
+SSMBENCH_HD inline std::int64_t all_chunks(const Plan& plan, const Workspace& work) {
+  return plan.packed ? work.table.begins[plan.sequences] : plan.batch * plan.chunks;
+}
+
 /// Where a row is.
 struct Row {
   std::int64_t index, b, chunk, head, group;
-  std::int64_t start;  ///< first step
+  std::int64_t sequence;
+  std::int64_t start;  ///< first step, of batch b
   int steps;           ///< that exist
+  bool opens, closes;  ///< has the sequence's first step, its last one
 
   /// Rows are blocks of a grid, so that 32 bits will do for the divisions. (Of unsigned numbers that it widens, the
-  /// compiler would make 64-bit divisions.)
-  SSMBENCH_HD Row(const Plan& plan, std::int64_t row) : index(row) {
+  /// compiler would make 64-bit divisions.) `table`: of packed sequences, or null.
+  SSMBENCH_HD Row(const Plan& plan, std::int64_t row, const SequenceChunk* table = nullptr) : index(row) {
     const int nheads = static_cast<int>(plan.nheads);
     const int chunks = static_cast<int>(plan.chunks);
     const int of_heads = static_cast<int>(row) / nheads;
@@ -336,8 +380,7 @@ struct Row {
     const int of_row = static_cast<int>(row) % nheads;
     head = of_row;
     group = of_row / (nheads / static_cast<int>(plan.groups));
-    start = chunk * plan.chunk_steps;
-    steps = static_cast<int>(plan.seqlen - start < plan.chunk_steps ? plan.seqlen - start : plan.chunk_steps);
+    place(plan, chunk * plan.chunk_steps, plan.chunk_steps, table);
   }
 
   /// (b, t, head) of [B, L, H] and (b, head, t) of [B, H, L].
@@ -360,25 +403,41 @@ struct Row {
 
  protected:
   Row() = default;
+  /// Of at most `most` steps from `first` on, where there is no table.
+  SSMBENCH_HD void place(const Plan& plan, std::int64_t first, int most, const SequenceChunk* table) {
+    if (table != nullptr) {
+      const SequenceChunk of = table[chunk];
+      sequence = of.sequence;
+      start = of.start;
+      steps = of.steps;
+      opens = (of.ends & SequenceChunk::kOpens) != 0;
+      closes = (of.ends & SequenceChunk::kCloses) != 0;
+      return;
+    }
+    sequence = b;
+    start = first;
+    steps = static_cast<int>(plan.seqlen - start < most ? plan.seqlen - start : most);
+    opens = start == 0;
+    closes = start + steps == plan.seqlen;
+  }
 };
 
 /// The chunks of a span as if they were one: the row of the first one, with the steps of all.
 struct Span : Row {
   /// With two divisions: a block has few more instructions where there are no products.
-  SSMBENCH_HD Span(const Plan& plan, std::int64_t span) {
+  SSMBENCH_HD Span(const Plan& plan, std::int64_t span, const SequenceChunk* table = nullptr) {
     const int nheads = static_cast<int>(plan.nheads);
     const int spans = static_cast<int>(plan.spans);
     const int of_heads = static_cast<int>(span) / nheads;
     const int of_row = static_cast<int>(span) - of_heads * nheads;
-    const int sequence = of_heads / spans;
-    const int of_sequence = of_heads - sequence * spans;
-    b = sequence;
-    chunk = of_sequence * plan.ranks;
+    const int of_batches = of_heads / spans;
+    const int of_batch = of_heads - of_batches * spans;
+    b = of_batches;
+    chunk = of_batch * plan.ranks;
     head = of_row;
     group = plan.groups == 1 ? 0 : of_row / (nheads / static_cast<int>(plan.groups));
     index = plan.row(b, chunk, head, nheads);
-    start = of_sequence * kSpanSteps;
-    steps = static_cast<int>(plan.seqlen - start < kSpanSteps ? plan.seqlen - start : kSpanSteps);
+    place(plan, std::int64_t{of_batch} * kSpanSteps, kSpanSteps, table);
   }
   /// The index of the row of a chunk of the span.
   SSMBENCH_HD std::int64_t row_of(const Plan& plan, int chunk_of_span) const {

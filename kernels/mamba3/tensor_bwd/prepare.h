@@ -177,12 +177,13 @@ template <class Io, class Form, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
                                   std::int64_t first, std::uint32_t* parts, const Team& team) {
   const std::int64_t left = plan.batch * plan.spans * plan.nheads - first;
+  const SequenceChunk* const table = to.table.chunks;
   const int spans = left < kIncrementSpans ? static_cast<int>(left) : kIncrementSpans;
   const int vectors = angle_vectors(plan);
   team.for_all(spans * kSpanParts * vectors, [&](int i) {
     const Split at = split<kTileVectors>(i, vectors);
     std::uint32_t sums[kAngleVector] = {};
-    for_increments<Io, Form>(args, plan, Span(plan, first + at.of / kSpanParts), at.of % kSpanParts,
+    for_increments<Io, Form>(args, plan, Span(plan, first + at.of / kSpanParts, table), at.of % kSpanParts,
                              kAngleVector * at.rest,
                              [&](int, const std::uint32_t(&increments)[kAngleVector]) {
                                for (int k = 0; k < kAngleVector; ++k) sums[k] += increments[k];
@@ -191,7 +192,7 @@ SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, cons
   });
   team.for_all(spans * Form::kRanks * plan.angles, [&](int i) {
     const Split at = split<kTilePairs>(i, plan.angles);
-    const Span span(plan, first + at.of / Form::kRanks);
+    const Span span(plan, first + at.of / Form::kRanks, table);
     const int chunk = at.of % Form::kRanks;
     if (chunk * kChunkSteps<Form> >= span.steps) return;
     std::uint32_t sum = 0;
@@ -201,19 +202,27 @@ SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, cons
   });
 }
 
-/// From shares to the phases before each chunk. `at`: of (batch, head, pair).
+/// Where the numbers of a head's steps begin, in [B, H, L]; `head`: of (sequence, head).
+SSMBENCH_TEAM inline std::int64_t first_scalar(const Mamba3Args& args, const Plan& plan, std::int64_t head) {
+  if (!plan.packed) return head * plan.seqlen;
+  return head % plan.nheads * plan.seqlen + args.cu_seqlens[head / plan.nheads];
+}
+SSMBENCH_TEAM inline bool is_empty(const Mamba3Args& args, const Plan& plan, std::int64_t sequence) {
+  return plan.packed && args.cu_seqlens[sequence] == args.cu_seqlens[sequence + 1];
+}
+
+/// From shares to the phases before each chunk. `at`: of (sequence, head, pair).
 SSMBENCH_TEAM inline void add_starts(const Mamba3Args& args, const Plan& plan, const Workspace& to,
                                      std::int64_t at) {
-  const std::int64_t b = at / plan.angles / plan.nheads;
+  const ChunkRun chunks = chunks_of(plan, to, at / plan.angles / plan.nheads);
   std::uint32_t phase = args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[at]);
-  std::uint32_t* const starts =
-      to.starts + plan.row(b, 0, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles);
   const std::int64_t pitch = plan.nheads * plan.angles;
-  for (std::int64_t first = 0; first < plan.chunks; first += kBatch) {
+  std::uint32_t* const starts = to.starts + chunks.first * pitch + at % pitch;
+  for (std::int64_t first = 0; first < chunks.count; first += kBatch) {
     std::uint32_t shares[kBatch];
-    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < plan.chunks ? starts[(first + i) * pitch] : 0U;
+    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < chunks.count ? starts[(first + i) * pitch] : 0U;
     for (int i = 0; i < kBatch; ++i) {
-      if (first + i < plan.chunks) starts[(first + i) * pitch] = phase;
+      if (first + i < chunks.count) starts[(first + i) * pitch] = phase;
       phase += shares[i];
     }
   }
@@ -229,14 +238,15 @@ SSMBENCH_TEAM inline std::int64_t k_state_at(const Plan& plan, std::int64_t head
 }
 
 /// The state that a head starts with: the input state with what the first step adds of the step before. `at`: of
-/// (batch, head, P, N).
+/// (sequence, head, P, N).
 template <class Io>
 SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Workspace& to, std::int64_t at) {
   const int n = plan.state_of(static_cast<int>(at % plan.dstate));
   const std::int64_t row = at / plan.dstate;
   const int p = static_cast<int>(row % plan.headdim);
   const std::int64_t head = row / plan.headdim;
-  const float weight = scalars_of<Io>(args, head * plan.seqlen).previous();
+  if (is_empty(args, plan, head / plan.nheads)) return;
+  const float weight = scalars_of<Io>(args, first_scalar(args, plan, head)).previous();
   float sum = 0;
   for (int r = 0; r < plan.ranks; ++r)
     sum +=
@@ -310,7 +320,7 @@ struct StepNumbers {
     StepScalars here{0, 0, 0};
     float later = 0;
     if (t < row.steps) here = scalars_of<Io>(args, row.scalar(plan, t));
-    if (t < row.steps && row.start + t + 1 < plan.seqlen)
+    if (t < row.steps && !(row.closes && t + 1 == row.steps))
       later = scalars_of<Io>(args, row.scalar(plan, t) + 1).previous();
     const std::int64_t index = row.row_of(plan, chunk);
     float* const steps = to.steps + index * kStepFloats * kSteps + i;

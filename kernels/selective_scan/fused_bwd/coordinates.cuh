@@ -58,6 +58,11 @@ struct alignas(8) StepFactors {
 inline constexpr int kOrders = 4;
 inline constexpr int kProjectionPitch = kOrders * kPaddedStates + 4;
 
+/// Index of a lane's states of B or C in a staged tile.
+__device__ inline int projection_at(const LaneMap& lane, int step) {
+  return step * kProjectionPitch + lane.order() * kPaddedStates + lane.first_state();
+}
+
 /// The coordinates of a thread: its warp's channels and segments, and its lane.
 struct WarpCoordinates {
   LaneMap lane;
@@ -90,10 +95,6 @@ struct WarpCoordinates {
   __device__ std::int64_t tiles() const { return ceil_div(end - begin, kTileSteps); }
   /// Index of the warp's first channel among plan.rows().
   __device__ std::int64_t row() const { return row_of_block + warp * kWarpChannels; }
-  /// Index of the lane's states of B or C in a staged tile.
-  __device__ int projection_at(int step) const {
-    return step * kProjectionPitch + lane.order() * kPaddedStates + lane.first_state();
-  }
   __device__ bool exists(int r, int s, const Round& round) const {
     return lane.channel(r) < warp_count && lane.state(s) < round.states;
   }

@@ -9,7 +9,10 @@
 
 namespace ssmbench::fused_bwd {
 
-inline constexpr int kGradientThreads = kProducerThreads + kConsumerThreads;
+/// Threads of a block with so many consumer warps, and as many of producers.
+inline constexpr int gradient_threads(int warps) {
+  return 2 * warps * 32;
+}
 
 // Registers of a thread; together not more than the kernel is launched with.
 inline constexpr int kProducerRegisters = 40;
@@ -17,26 +20,33 @@ inline constexpr int kConsumerRegisters = 216;
 static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsumerRegisters <=
               h200::kRegisters);
 
+/// The lane of this thread. Read again each time, so that what depends on it is computed again and not spilled:
+/// a warp would wait for it at the start of each tile.
+__device__ __forceinline__ LaneMap lane_again() {
+  int lane = 0;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return {lane};
+}
+
 /// A consumer thread: two channels and four states of each, through all tiles of the block's segments, last
 /// first. Its states are not members: the compiler keeps arrays in registers only where no scalar that it
 /// needs early lies beside them.
-template <class Io, bool given_states>
+template <class Io, bool given_states, int warps>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const KernelArgs& kernel, std::int64_t first_segment,
-                                      GradientShared<Io>& shared)
+  using Shared = GradientShared<Io, warps, given_states>;
+  using Tile = typename Shared::Tile;
+
+  __device__ __forceinline__ Consumer(const KernelArgs& kernel, std::int64_t first_segment, Shared& shared)
       : args_(kernel.args.scan),
         plan_(kernel.plan),
         kernel_(kernel),
         shared_(shared),
-        thread_(static_cast<int>(threadIdx.x)),
-        own_(args_, plan_, blockIdx.x, __shfl_sync(~0U, thread_ / 32, 0), first_segment, plan_.run()),
+        own_(args_, plan_, blockIdx.x, __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0), first_segment,
+             plan_.run()),
         run_(own_.segment / plan_.run()),
         run_carry_(kernel.workspace + kernel.at.carries + run_ * plan_.state_floats() + own_.lane_at),
-        own_channel_(own_.lane.channel(0)),
-        D_(shared.D[own_.warp * kWarpChannels + own_channel_]),
-        own_record_(row_index((own_.lane.lane & 2) != 0 ? 1 : 0, own_channel_)),
-        own_sum_((own_.lane.lane & 1) * kPaddedStates + own_.lane.state(0)) {}
+        D_(shared.D[own_.warp * kWarpChannels + own_.lane.channel(0)]) {}
 
   __device__ __forceinline__ void load_segment(LaneStates& A, LaneStates& carry) const {
     load_exponents(A, kernel_, own_);
@@ -50,22 +60,25 @@ class Consumer {
   __device__ __forceinline__ bool has_channels() const { return own_.warp_count > 0; }
 
   /// One half of a tile: forward through it from the states before it, and back.
-  __device__ __forceinline__ void do_half(GradientTile& tile,
-                                          StepFactors (&factors)[kBlockWarps][kTileSteps * kRowPitch],
-                                          int half, const LaneStates& A, LaneStates& carry, LaneStates& dA) {
+  __device__ __forceinline__ void do_half(Tile& tile, typename Shared::Factors& factors, int half,
+                                          const LaneStates& A, LaneStates& carry, LaneStates& dA) {
     StepRecord* const records = tile.sequences[own_.warp] + half * kKeptSteps * kRowPitch;
     StepFactors* const half_factors = factors[own_.warp] + half * kKeptSteps * kRowPitch;
     const float* const B_of_half = tile.projections[0] + half * kKeptSteps * kProjectionPitch;
     const float* const C_of_half = tile.projections[1] + half * kKeptSteps * kProjectionPitch;
+    const LaneMap lane = lane_again();
+    // The lane's own channel, step of a pair and state, once sums over states and channels are done.
+    const int own_record = row_index((lane.lane & 2) != 0 ? 1 : 0, lane.channel(0));
+    const int own_sum = (lane.lane & 1) * kPaddedStates + lane.state(0);
     LaneStates h, before[kKeptSteps], decay[kKeptSteps];
-    restore(h, A, tile, half);
+    restore(h, A, tile, half, lane);
 #pragma unroll
     for (int t = 0; t < kKeptSteps; ++t) {
 #pragma unroll
       for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
         for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
-      step_forward(h, decay[t], A, records, B_of_half, t);
+      step_forward(h, decay[t], A, records, B_of_half, t, lane);
     }
     // What a pair of steps leaves in this lane: one channel and step, one state and step. It is stored after
     // the next pair's operands are loaded: a load cannot be moved above a store, and would wait for the
@@ -74,10 +87,10 @@ class Consumer {
     float dB, dC;
     const auto store_pair = [&](int pair) {
       __syncwarp();  // all lanes have read these steps
-      auto* const to = reinterpret_cast<float*>(half_factors + 2 * pair * kRowPitch) + own_sum_;
+      auto* const to = reinterpret_cast<float*>(half_factors + 2 * pair * kRowPitch) + own_sum;
       to[0] = dB;
       to[2 * kPaddedStates] = dC;
-      records[2 * pair * kRowPitch + own_record_].out = gradients;
+      records[2 * pair * kRowPitch + own_record].out = gradients;
     };
 #pragma unroll
     for (int pair = kKeptSteps / 2 - 1; pair >= 0; --pair) {
@@ -85,14 +98,14 @@ class Consumer {
       StepInputs step[2][kLaneChannels];
 #pragma unroll
       for (int k = 1; k >= 0; --k) {
-        load_vectors(B[k], B_of_half + own_.projection_at(2 * pair + k));
-        load_vectors(C[k], C_of_half + own_.projection_at(2 * pair + k));
+        load_vectors(B[k], B_of_half + projection_at(lane, 2 * pair + k));
+        load_vectors(C[k], C_of_half + projection_at(lane, 2 * pair + k));
 #pragma unroll
         for (int r = 0; r < kLaneChannels; ++r)
-          step[k][r] = records[row_index(2 * pair + k, own_.lane.channel(r))].in;
+          step[k][r] = records[row_index(2 * pair + k, lane.channel(r))].in;
       }
-      const StepFactors own_factors = half_factors[2 * pair * kRowPitch + own_record_];
-      const StepInputs own_step = records[2 * pair * kRowPitch + own_record_].in;
+      const StepFactors own_factors = half_factors[2 * pair * kRowPitch + own_record];
+      const StepInputs own_step = records[2 * pair * kRowPitch + own_record].in;
       if (pair < kKeptSteps / 2 - 1) store_pair(pair + 1);
       StepSums sums[2];
 #pragma unroll
@@ -107,8 +120,8 @@ class Consumer {
                       C[k][s], before[t][r][s], after);
           }
       }
-      add_over_states(sums[0], sums[1], own_.lane.lane);
-      add_over_channels(sums[0], sums[1], own_.lane.lane);
+      add_over_states(sums[0], sums[1], lane.lane);
+      add_over_channels(sums[0], sums[1], lane.lane);
       const float ddelta =
           (kLn2 * sums[0].by_exponent[0] + own_step.u * sums[0].by_input[0]) * own_factors.slope;
       dD_ += own_step.dy * own_step.u;
@@ -129,7 +142,7 @@ class Consumer {
     dD_ += shuffle_xor(dD_, 2);
     ddelta_bias_ += shuffle_xor(ddelta_bias_, 2);
     if ((own_.lane.lane & 2) == 0) {
-      const std::int64_t row = run_ * plan_.rows() + own_.row() + own_channel_;
+      const std::int64_t row = run_ * plan_.rows() + own_.row() + own_.lane.channel(0);
       workspace[kernel_.at.dD + row] = dD_;
       workspace[kernel_.at.ddelta_bias + row] = ddelta_bias_;
     }
@@ -155,20 +168,21 @@ class Consumer {
 
   /// h before the half: from zero at the segment's start, plus what is left of the true state there; or as it
   /// is given, in order and not in the lane's.
-  __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const GradientTile& tile,
-                                          int half) const {
+  __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const Tile& tile, int half,
+                                          const LaneMap& lane) const {
+    const int first = own_.warp * 32 + lane.lane;
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r) {
       if constexpr (given_states) {
-        const float* const states = tile.states[half][r * kConsumerThreads + thread_];
+        const float* const states = tile.states[half][r * warps * 32 + first];
 #pragma unroll
-        for (int s = 0; s < kLaneStates; ++s) h[r][s] = states[s ^ own_.lane.order()];
+        for (int s = 0; s < kLaneStates; ++s) h[r][s] = states[s ^ lane.order()];
         continue;
       }
-      const float elapsed = tile.elapsed[half][own_.warp * kWarpChannels + own_.lane.channel(r)];
+      const float elapsed = tile.elapsed[half][own_.warp * kWarpChannels + lane.channel(r)];
       float local[kLaneStates], at_start[kLaneStates];
-      load_vectors(local, tile.states[half][r * kConsumerThreads + thread_]);
-      load_vectors(at_start, tile.states[kHalves][r * kConsumerThreads + thread_]);
+      load_vectors(local, tile.states[half][r * warps * 32 + first]);
+      load_vectors(at_start, tile.states[kHalves][r * warps * 32 + first]);
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s)
         h[r][s] = fmaf(exp2_approximate(elapsed * A[r][s]), at_start[s], local[s]);
@@ -177,13 +191,13 @@ class Consumer {
 
   /// One step of all of a thread's states, whose decays it leaves.
   __device__ __forceinline__ void step_forward(LaneStates& h, LaneStates& decay, const LaneStates& A,
-                                               const StepRecord* records, const float* B_of_tile,
-                                               int t) const {
+                                               const StepRecord* records, const float* B_of_tile, int t,
+                                               const LaneMap& lane) const {
     float B[kLaneStates];
-    load_vectors(B, B_of_tile + own_.projection_at(t));
+    load_vectors(B, B_of_tile + projection_at(lane, t));
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r) {
-      const StepInput step = records[row_index(t, own_.lane.channel(r))].in;
+      const StepInput step = records[row_index(t, lane.channel(r))].in;
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s) {
         decay[r][s] = exp2_approximate(step.delta * A[r][s]);
@@ -195,33 +209,30 @@ class Consumer {
   const ScanArgs& args_;
   const BackwardPlan& plan_;
   const KernelArgs& kernel_;
-  GradientShared<Io>& shared_;
-  const int thread_;
+  Shared& shared_;
   const WarpCoordinates own_;
   const std::int64_t run_;
   float* const run_carry_;
-  // The lane's own channel, step of a pair and state, once sums over states and channels are done.
-  const int own_channel_;
   const float D_;
-  const int own_record_, own_sum_;
 
   float dD_ = 0.0F, ddelta_bias_ = 0.0F;
 };
 
 /// Where there are `idle_warps`, those without channels only meet the others at barriers.
-template <class Io, bool idle_warps, bool given_states>
+template <class Io, bool idle_warps, bool given_states, int warps>
 __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t first_segment,
-                                        GradientShared<Io>& shared) {
-  Consumer<Io, given_states> consumer(kernel, first_segment, shared);
+                                        GradientShared<Io, warps, given_states>& shared) {
+  Consumer<Io, given_states, warps> consumer(kernel, first_segment, shared);
   LaneStates A, carry = {}, dA = {};
   consumer.load_segment(A, carry);
   const int tiles = consumer.tiles();
   int factor_slot = 0;
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
-    GradientTile& tile = shared.tiles[i % 2];
+    auto& tile = shared.tiles[i % 2];
     auto& factors = shared.factors[factor_slot];
-    factor_slot = factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;
+    factor_slot =
+        factor_slot == GradientShared<Io, warps, given_states>::kFactorSlots - 1 ? 0 : factor_slot + 1;
     block_barrier();
     if constexpr (idle_warps)
       if (!consumer.has_channels()) continue;
@@ -232,25 +243,25 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
   consumer.store_segment(carry, dA);
 }
 
-/// `rounds`: states are done in several rounds. `given_states`: by x.
-template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states>
-__global__ void __launch_bounds__(kGradientThreads, 1)
+/// `rounds`: states are done in several rounds. `given_states`: by x. Small blocks have half of the `warps`.
+template <class Io, bool vectorized, bool idle_warps, bool rounds, bool given_states, int warps>
+__global__ void __launch_bounds__(gradient_threads(warps), kBlockWarps / warps)
     gradient_kernel(const KernelArgs kernel, const std::int64_t first_segment) {
 #if __CUDA_ARCH__ < 900
   __trap();  // blocks have too little shared memory there
 #else
   extern __shared__ float4 memory[];
-  auto& shared = *reinterpret_cast<GradientShared<Io>*>(memory);
+  auto& shared = *reinterpret_cast<GradientShared<Io, warps, given_states>*>(memory);
   load_channels(
-      shared.bias, shared.D, 0, kBlockChannels, kernel.args.scan,
+      shared.bias, shared.D, 0, warps * kWarpChannels, kernel.args.scan,
       WarpCoordinates(kernel.args.scan, kernel.plan, blockIdx.x, 0, first_segment, kernel.plan.run()));
   __syncthreads();
-  if (threadIdx.x < kConsumerThreads) {
+  if (threadIdx.x < warps * 32) {
     warpgroup_reg_alloc<kConsumerRegisters>();
-    consume<Io, idle_warps, given_states>(kernel, first_segment, shared);
+    consume<Io, idle_warps, given_states, warps>(kernel, first_segment, shared);
   } else {
     warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<Io, vectorized, idle_warps, rounds, given_states>(kernel, first_segment, shared);
+    produce<Io, vectorized, idle_warps, rounds, given_states, warps>(kernel, first_segment, shared);
   }
 #endif
 }

@@ -13,7 +13,7 @@
 //   combine_kernel   ├─────►─────►──►  the true h at the starts, the true carries at the ends: a chain over
 //                    ◄──◄─────◄──────┤ segments with Ā = e^(A·ΣΔ), a thread per state
 //   gradient_kernel  ◄──┤  ◄──┤  ◄──┤  all segments, last tile first
-//   share_kernel, sums_kernel          sums over blocks of dB and dC, over segments and batches of the rest
+//   add_kernel                         sums over blocks of dB and dC, over segments and batches of the rest
 //
 // With carry_t = Ā_t·g_t, g_t = dy_t·C_t + carry_{t+1}. Where there are channels enough to fill the GPU, a
 // block of gradient_kernel goes through all segments in turn, ◄───◄───◄──┤, with the carry in registers, and
@@ -23,7 +23,8 @@
 // nothing in turn.
 //
 //   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
-//            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM
+//            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM. Where a group
+//            has at most 64 channels, half of both, two on an SM
 //
 // gradient_kernel, a tile of 16 steps:
 //
@@ -65,40 +66,51 @@ struct BackwardKernels {
   using Segment = void (*)(KernelArgs, std::int64_t first_segment, bool keep_tiles, bool keep_ends);
   using Gradient = void (*)(KernelArgs, std::int64_t first_segment);
 
+  /// A kernel of gradients in blocks with so many consumer warps.
+  struct Gradients {
+    Gradient kernel;
+    int warps;
+    std::size_t bytes;
+  };
+
   Segment segment, segment_with_carry;
-  Gradient gradient;
-  /// Where states are given: the carries alone, and gradients. Null where there are none.
+  /// Where states are given: the carries alone. Null where there are none.
   Segment segment_of_carry;
-  Gradient gradient_with_x;
-  std::size_t segment_bytes, segment_with_carry_bytes, gradient_bytes;
+  std::size_t segment_bytes, segment_with_carry_bytes;
+  /// From states that are kept, or given; null where there are none.
+  Gradients gradients, gradients_with_x;
 };
 
 /// Kernels with `idle_warps` do what the others do: where tensors are not read by vectors, or states are done
-/// in `rounds`, there are no others.
+/// in `rounds`, there are no others. `small_blocks` is asked for where these are so few that idle warps are.
 template <class Io>
-BackwardKernels backward_kernels(bool vectorized, bool idle_warps, bool rounds) {
-  const auto kernels = []<bool kVectorized, bool kIdleWarps, bool kRounds>(std::bool_constant<kVectorized>,
-                                                                           std::bool_constant<kIdleWarps>,
-                                                                           std::bool_constant<kRounds>) {
+BackwardKernels backward_kernels(bool vectorized, bool idle_warps, bool small_blocks, bool rounds) {
+  const auto kernels = []<bool kVectorized, bool kIdleWarps, int kWarps, bool kRounds>(
+                           std::bool_constant<kVectorized>, std::bool_constant<kIdleWarps>,
+                           std::integral_constant<int, kWarps>, std::bool_constant<kRounds>) {
     BackwardKernels all{segment_kernel<Io, kVectorized, true, false, kIdleWarps>,
                         segment_kernel<Io, kVectorized, true, true, kIdleWarps>,
-                        gradient_kernel<Io, kVectorized, kIdleWarps, kRounds, false>,
-                        nullptr,
                         nullptr,
                         sizeof(SegmentShared<Io, false>),
                         sizeof(SegmentShared<Io, true>),
-                        sizeof(GradientShared<Io>)};
+                        {gradient_kernel<Io, kVectorized, kIdleWarps, kRounds, false, kWarps>, kWarps,
+                         sizeof(GradientShared<Io, kWarps, false>)},
+                        {}};
     if constexpr (kVectorized && !kRounds) {
       all.segment_of_carry = segment_kernel<Io, true, false, true, kIdleWarps>;
-      all.gradient_with_x = gradient_kernel<Io, true, kIdleWarps, false, true>;
+      all.gradients_with_x = {gradient_kernel<Io, true, kIdleWarps, false, true, kWarps>, kWarps,
+                              sizeof(GradientShared<Io, kWarps, true>)};
     }
     return all;
   };
   const std::true_type yes;
   const std::false_type no;
-  if (rounds) return vectorized ? kernels(yes, yes, yes) : kernels(no, yes, yes);
-  if (!vectorized) return kernels(no, yes, no);
-  return idle_warps ? kernels(yes, yes, no) : kernels(yes, no, no);
+  const std::integral_constant<int, kBlockWarps> large;
+  if (rounds) return vectorized ? kernels(yes, yes, large, yes) : kernels(no, yes, large, yes);
+  if (!vectorized) return kernels(no, yes, large, no);
+  if (!idle_warps) return kernels(yes, no, large, no);
+  return small_blocks ? kernels(yes, yes, std::integral_constant<int, kSmallBlockWarps>(), no)
+                      : kernels(yes, yes, large, no);
 }
 
 }  // namespace ssmbench::fused_bwd

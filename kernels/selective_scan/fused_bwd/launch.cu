@@ -4,14 +4,18 @@
 #include "kernels/selective_scan/fused_bwd/launch.h"
 
 #include "base/cuda_attribute.h"
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/selective_scan/fused_bwd/kernel.cuh"
+#include "kernels/selective_scan/shares.cuh"
 
 namespace ssmbench::fused_bwd {
 
-extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool rounds);
-extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps, bool rounds);
+extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool small_blocks,
+                                                        bool rounds);
+extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps, bool small_blocks,
+                                                         bool rounds);
 extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized, bool idle_warps,
-                                                                bool rounds);
+                                                                bool small_blocks, bool rounds);
 
 namespace {
 
@@ -19,6 +23,17 @@ constexpr int kCombineThreads = 256;
 constexpr int kMaxCombineRuns = 32;  // blocks then read 32 bytes of each segment
 constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
+
+/// Runs of combine_kernel: of at least 8 segments, whose loads are in flight together.
+struct CombineRuns {
+  int count = 1;
+  std::int64_t segments, of_run;
+
+  explicit CombineRuns(std::int64_t segments_of_all) : segments(segments_of_all) {
+    while (count < kMaxCombineRuns && segments >= 16 * count) count *= 2;
+    of_run = ceil_div(segments, std::int64_t{count});
+  }
+};
 
 /// Where combine_kernel puts what a chain ends with, (B, D, N), and changes nothing else; null: nowhere.
 struct ChainEnds {
@@ -34,12 +49,12 @@ struct ChainEnds {
 ///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
 ///            every run
 __global__ void __launch_bounds__(kCombineThreads)
-    combine_kernel(const KernelArgs kernel, const int runs, const unsigned first_chain,
+    combine_kernel(const KernelArgs kernel, const CombineRuns runs, const unsigned first_chain,
                    const ChainEnds ends) {
   __shared__ float run_decays[kCombineThreads], run_values[kCombineThreads];
   const ScanArgs& args = kernel.args.scan;
   const BackwardPlan& plan = kernel.plan;
-  const int width = kCombineThreads / runs;
+  const int width = kCombineThreads / runs.count;
   const int column = static_cast<int>(threadIdx.x) % width;
   const int run = static_cast<int>(threadIdx.x) / width;
   const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x) * width + column);
@@ -49,10 +64,9 @@ __global__ void __launch_bounds__(kCombineThreads)
   const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
   float* const own = kernel.workspace + (forward ? kernel.at.states : kernel.at.carries) + state.index;
   const float* const sums = kernel.workspace + kernel.at.delta_sums + state.row;
-  const std::int64_t segments = plan.segments();
-  const std::int64_t of_run = ceil_div(segments, std::int64_t{runs});
-  const std::int64_t begin = run * of_run;
-  const std::int64_t end = min(begin + of_run, segments);
+  const std::int64_t segments = runs.segments;
+  const std::int64_t begin = run * runs.of_run;
+  const std::int64_t end = min(begin + runs.of_run, segments);
   constexpr int kAtOnce = 8;  // loads in flight together
   // Calls call(its own element, e^(A·ΣΔ), what the element is from zero) for the run's segments, in its
   // order.
@@ -76,7 +90,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     }
   };
 
-  if (runs > 1) {
+  if (runs.count > 1) {
     float product = 1.0F;
     float value = 0.0F;
     for_run([&](float& /*element*/, float decay, float local) {
@@ -95,22 +109,14 @@ __global__ void __launch_bounds__(kCombineThreads)
     if (!ends.alone) element = value;
     value = fmaf(decay, value, local);
   });
-  if (ends.alone && run == runs - 1 && state.exists) end_of_chain[state.in_batches] = value;
-}
-
-/// Runs of combine_kernel: of at least 8 segments, whose loads are in flight together.
-int combine_runs(std::int64_t segments) {
-  int runs = 1;
-  while (runs < kMaxCombineRuns && segments >= 16 * runs) runs *= 2;
-  return runs;
+  if (ends.alone && run == runs.count - 1 && state.exists) end_of_chain[state.in_batches] = value;
 }
 
 /// dA, dD, ddelta_bias: sums over batches and segments, and of the last over rounds. In order.
 ///
 ///   block    32 neighbouring states of the channels, in the order of the workspace; 32 channels in the last
 ///            blocks. Times 8 slices: every eighth run of all batches
-__global__ void __launch_bounds__(kCombineThreads)
-    sums_kernel(const KernelArgs kernel, const std::int64_t state_blocks) {
+__device__ void add_over_time(const KernelArgs& kernel, unsigned block, unsigned state_blocks) {
   __shared__ float partial[kSumSlices][kSumWidth];
   const BackwardPlan& plan = kernel.plan;
   const ScanGradientArgs& args = kernel.args;
@@ -132,20 +138,57 @@ __global__ void __launch_bounds__(kCombineThreads)
     for (int other = 1; slice == 0 && other < kSumSlices; ++other) total += partial[other][column];
     return total;
   };
-  if (blockIdx.x < state_blocks) {
-    const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x) * kSumWidth + column);
+  if (block < state_blocks) {
+    const StoredState state(kernel, static_cast<std::int64_t>(block) * kSumWidth + column);
     const float dA = sum(kernel.at.states + state.index, plan.run() * plan.state_floats(),
                          plan.state_floats() / plan.batch);
     if (slice == 0 && state.exists) args.dA[state.in_channels] = dA;
     return;
   }
-  const StoredRow row(plan, (blockIdx.x - state_blocks) * kSumWidth + column);
+  const StoredRow row(plan, (block - state_blocks) * kSumWidth + column);
   const float dD = sum(kernel.at.dD + row.index, plan.rows(), plan.rows() / plan.batch);
   const float ddelta_bias = sum(kernel.at.ddelta_bias + row.index, plan.rows(), plan.rows() / plan.batch);
   if (slice != 0 || !row.exists) return;
   if (args.dD != nullptr) args.dD[row.d] = dD;
   if (args.ddelta_bias != nullptr)
     args.ddelta_bias[row.d] = kernel.round.first ? ddelta_bias : args.ddelta_bias[row.d] + ddelta_bias;
+}
+
+/// Blocks of add_kernel: those of dA, of dD and ddelta_bias, of dB, of dC.
+struct AddGrid {
+  unsigned states, rows, shares;
+
+  explicit AddGrid(const BackwardPlan& plan, const ShareLayout& layout)
+      : states(static_cast<unsigned>(plan.state_floats() / plan.batch / kSumWidth)),
+        rows(static_cast<unsigned>(plan.rows() / plan.batch / kSumWidth)),
+        shares(static_cast<unsigned>(layout.blocks(kLaneStates))) {}
+};
+
+ShareLayout shares_of(const BackwardPlan& plan) {
+  return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(kPaddedStates)};
+}
+
+/// What a round leaves in the workspace: dB and dC of some steps; and, where `grid` has blocks of them, sums
+/// over time. All in one launch, since each alone leaves most of the memory's bandwidth.
+template <class Io>
+__global__ void __launch_bounds__(kCombineThreads)
+    add_kernel(const KernelArgs kernel, const ShareLayout layout, const SegmentRange steps,
+               const AddGrid grid) {
+  static_assert(kCombineThreads == kShareThreads);
+  hopper::wait_for_prerequisites();
+  const unsigned over_time = grid.states + grid.rows;
+  if (blockIdx.x < over_time) {
+    add_over_time(kernel, blockIdx.x, grid.states);
+    return;
+  }
+  const unsigned block = blockIdx.x - over_time;
+  const bool is_B = block < grid.shares;
+  const ScanArgs& scan = kernel.args.scan;
+  add_shares<Io, float, kLaneStates>(
+      {kernel.workspace + (is_B ? kernel.at.shares_B : kernel.at.shares_C),
+       is_B ? kernel.args.dB : kernel.args.dC, is_B ? scan.b_strides : scan.c_strides, steps, scan.groups,
+       kernel.round.states, layout},
+      is_B ? block : block - grid.shares);
 }
 
 unsigned grid_of(std::int64_t blocks) {
@@ -155,15 +198,16 @@ unsigned grid_of(std::int64_t blocks) {
 /// Chains [first, end): 0 is that of states, 1 that of carries.
 void combine(const KernelArgs& kernel, unsigned first, unsigned end, const ChainEnds& ends,
              cudaStream_t stream) {
-  const int runs = combine_runs(kernel.plan.segments());
-  combine_kernel<<<dim3(grid_of(kernel.plan.state_floats() / (kCombineThreads / runs)), end - first),
+  const CombineRuns runs(kernel.plan.segments());
+  combine_kernel<<<dim3(grid_of(kernel.plan.state_floats() / (kCombineThreads / runs.count)), end - first),
                    kCombineThreads, 0, stream>>>(kernel, runs, first, ends);
   check_cuda(cudaGetLastError());
 }
 
 BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const BackwardPlan& plan) {
   return with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
-    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps(), plan.rounds() > 1);
+    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps(), plan.small_blocks(),
+                                plan.rounds() > 1);
   });
 }
 
@@ -171,8 +215,8 @@ BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const Backwar
 BackwardKernels::Segment carries_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
   return plan.given_states ? kernels.segment_of_carry : kernels.segment_with_carry;
 }
-BackwardKernels::Gradient gradient_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
-  return plan.given_states ? kernels.gradient_with_x : kernels.gradient;
+const BackwardKernels::Gradients& gradients_of(const BackwardKernels& kernels, const BackwardPlan& plan) {
+  return plan.given_states ? kernels.gradients_with_x : kernels.gradients;
 }
 
 /// A tensor from a later element on; null where there is none.
@@ -189,9 +233,14 @@ bool takes_x(const ScanGradientArgs& args, DType io) {
   return in_vectors(args, io) && reinterpret_cast<std::uintptr_t>(args.scan.x) % 16 == 0;
 }
 
+std::int64_t add_blocks(const BackwardPlan& plan) {
+  const std::int64_t sums = (plan.state_floats() + plan.rows()) / plan.batch / kSumWidth;
+  return sums + 2 * shares_of(plan).blocks(kLaneStates);
+}
+
 bool fits(DType io) {
   const auto bytes = with_io_type(io, []<class Io>(std::type_identity<Io>) {
-    return backward_kernels<Io>(true, false, false).gradient_bytes;
+    return backward_kernels<Io>(true, false, false, false).gradients.bytes;
   });
   return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
@@ -205,7 +254,8 @@ Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& p
   const BackwardKernels kernels = kernels_of(args, io, plan);
   allow(kernels.segment, kernels.segment_bytes);
   allow(carries_of(kernels, plan), kernels.segment_with_carry_bytes);
-  allow(gradient_of(kernels, plan), kernels.gradient_bytes);
+  const BackwardKernels::Gradients& gradients = gradients_of(kernels, plan);
+  allow(gradients.kernel, gradients.bytes);
 }
 
 KernelArgs Backward::of_round(std::int64_t round) const {
@@ -239,7 +289,7 @@ KernelArgs Backward::of_round(std::int64_t round) const {
 void Backward::run_segments(const BackwardKernels& kernels, const KernelArgs& kernel,
                             cudaStream_t stream) const {
   const auto segment = plan_.in_turn ? kernels.segment : carries_of(kernels, plan_);
-  segment<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+  segment<<<grid_of(plan_.segments() * plan_.blocks() * plan_.segment_blocks()), kSegmentThreads,
             plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
       kernel, 0, plan_.spans() == 1, true);
   check_cuda(cudaGetLastError());
@@ -258,35 +308,34 @@ SegmentRange Backward::segments_of(std::int64_t span) const {
 
 /// The gradients of a span's steps by a round. With several spans its states are made again, to be kept.
 void Backward::run_span(const BackwardKernels& kernels, const KernelArgs& kernel, std::int64_t span,
-                        const AddShares& add_shares, cudaStream_t stream) const {
+                        cudaStream_t stream) const {
   const SegmentRange segments = segments_of(span);
   const std::int64_t count = segments.end - segments.begin;
   if (plan_.spans() > 1 && !plan_.given_states) {
-    kernels.segment<<<grid_of(count * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+    kernels.segment<<<grid_of(count * plan_.blocks() * plan_.segment_blocks()), kSegmentThreads,
                       kernels.segment_bytes, stream>>>(kernel, segments.begin, true, false);
     check_cuda(cudaGetLastError());
   }
-  gradient_of(kernels, plan_)<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()), kGradientThreads,
-                                kernels.gradient_bytes, stream>>>(kernel, segments.begin);
+  const BackwardKernels::Gradients& gradients = gradients_of(kernels, plan_);
+  gradients.kernel<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()),
+                     gradient_threads(gradients.warps), gradients.bytes, stream>>>(kernel, segments.begin);
   check_cuda(cudaGetLastError());
-  const SegmentRange steps{span * plan_.span, std::min((span + 1) * plan_.span, plan_.seqlen)};
-  const ScanGradientArgs& args = kernel.args;
-  add_shares(kernel.at.shares_B, args.dB, args.scan.b_strides, kernel.round.states, steps);
-  add_shares(kernel.at.shares_C, args.dC, args.scan.c_strides, kernel.round.states, steps);
+  add(kernel, {span * plan_.span, std::min((span + 1) * plan_.span, plan_.seqlen)}, stream);
 }
 
-/// Sums over segments and batches, of all rounds.
-void Backward::add_sums(cudaStream_t stream) const {
-  const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kSumWidth;
-  const std::int64_t row_blocks = plan_.rows() / plan_.batch / kSumWidth;
-  for (std::int64_t round = 0; round < plan_.rounds(); ++round) {
-    sums_kernel<<<grid_of(state_blocks + row_blocks), kCombineThreads, 0, stream>>>(of_round(round),
-                                                                                    state_blocks);
-    check_cuda(cudaGetLastError());
-  }
+/// dB and dC of a span; behind the first, which is the last to be done, the round's sums over time.
+void Backward::add(const KernelArgs& kernel, const SegmentRange& steps, cudaStream_t stream) const {
+  const ShareLayout layout = shares_of(plan_);
+  AddGrid grid(plan_, layout);
+  if (steps.begin > 0) grid.states = grid.rows = 0;
+  with_io_type(io_, [&]<class Io>(std::type_identity<Io>) {
+    hopper::launch_kernel(hopper::Begin::early, stream, add_kernel<Io>,
+                          std::int64_t{grid.states} + grid.rows + 2 * grid.shares, dim3(kCombineThreads), 0,
+                          kernel, layout, steps, grid);
+  });
 }
 
-void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
+void Backward::launch(cudaStream_t stream) const {
   const BackwardKernels kernels = kernels_of(args_, io_, plan_);
   const auto begin_round = [&](const KernelArgs& kernel) {
     if (plan_.given_states && plan_.in_turn) return;
@@ -299,9 +348,8 @@ void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
     for (std::int64_t round = 0; round < plan_.rounds(); ++round) {
       const KernelArgs kernel = of_round(round);
       if (one_span) begin_round(kernel);  // kept states are of one round at a time
-      run_span(kernels, kernel, span, add_shares, stream);
+      run_span(kernels, kernel, span, stream);
     }
-  add_sums(stream);
 }
 
 void Backward::launch_segments(cudaStream_t stream) const {
@@ -315,13 +363,11 @@ void Backward::launch_ends(const ProblemEnds& ends, cudaStream_t stream) const {
   combine(kernel, 0, 2, {.alone = true, .states = ends.leaving, .carries = ends.entering}, stream);
 }
 
-void Backward::launch_gradients(cudaStream_t stream, const AddShares& add_shares) const {
+void Backward::launch_gradients(cudaStream_t stream) const {
   const BackwardKernels kernels = kernels_of(args_, io_, plan_);
   const KernelArgs kernel = of_round(0);
   connect_segments(kernel, stream);
-  for (std::int64_t span = plan_.spans() - 1; span >= 0; --span)
-    run_span(kernels, kernel, span, add_shares, stream);
-  add_sums(stream);
+  for (std::int64_t span = plan_.spans() - 1; span >= 0; --span) run_span(kernels, kernel, span, stream);
 }
 
 }  // namespace ssmbench::fused_bwd

@@ -2,8 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <functional>
-
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused_bwd/map.h"
 #include "kernels/selective_scan/segment_range.h"
@@ -11,10 +9,8 @@
 
 namespace ssmbench::fused_bwd {
 
-/// Adds the shares of dB or dC of `states` states and steps [begin, end) that lie in the workspace, from
-/// float `shares` on. `gradient`: that of the first of these states.
-using AddShares = std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&,
-                                     std::int64_t states, SegmentRange)>;
+/// Blocks of the largest launch that only adds.
+std::int64_t add_blocks(const BackwardPlan& plan);
 
 /// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
 bool fits(DType io);
@@ -36,12 +32,12 @@ class Backward {
  public:
   /// `workspace` has backward_workspace(plan).floats.
   Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& plan, float* workspace);
-  /// Launches everything; `add_shares` has to launch on the same stream. Throws DeviceError.
-  void launch(cudaStream_t stream, const AddShares& add_shares) const;
+  /// Launches everything. Throws DeviceError.
+  void launch(cudaStream_t stream) const;
 
   /// launch() in two halves, of a plan of one round: all segments from zeros; and, given that, the gradients.
   void launch_segments(cudaStream_t stream) const;
-  void launch_gradients(cudaStream_t stream, const AddShares& add_shares) const;
+  void launch_gradients(cudaStream_t stream) const;
   /// Between them: what leaves when that enters, where it is asked for. The plan is not in turn.
   void launch_ends(const ProblemEnds& ends, cudaStream_t stream) const;
 
@@ -53,8 +49,8 @@ class Backward {
   void run_segments(const BackwardKernels& kernels, const KernelArgs& kernel, cudaStream_t stream) const;
   void connect_segments(const KernelArgs& kernel, cudaStream_t stream) const;
   void run_span(const BackwardKernels& kernels, const KernelArgs& kernel, std::int64_t span,
-                const AddShares& add_shares, cudaStream_t stream) const;
-  void add_sums(cudaStream_t stream) const;
+                cudaStream_t stream) const;
+  void add(const KernelArgs& kernel, const SegmentRange& steps, cudaStream_t stream) const;
 
   ScanGradientArgs args_;
   DType io_;

@@ -26,6 +26,8 @@ inline constexpr int kLaneChannels = 2;  ///< channels of a thread
 inline constexpr int kLaneStates = 4;    ///< states of a thread in each of its channels
 inline constexpr int kKeptSteps = 8;     ///< steps whose states and decays are in registers at a time
 inline constexpr int kBlockStates = kBlockChannels * kPaddedStates;
+inline constexpr int kBlockWarps = kConsumerThreads / 32;
+inline constexpr int kSmallBlockWarps = 4;  ///< consumer warps of a small block; a warpgroup
 
 /// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
 /// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
@@ -71,6 +73,8 @@ SSMBENCH_HD constexpr int row_index(int step, int channel) {
   return step * kRowPitch + channel;
 }
 
+inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
+
 struct BackwardPlan {
   std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
   std::int64_t blocks_per_group;  ///< of kBlockChannels channels
@@ -78,6 +82,7 @@ struct BackwardPlan {
   std::int64_t span;              ///< steps whose kept states are in the workspace together; whole segments
   bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
   bool given_states;              ///< x is given: no states are kept
+  bool sixteen_bits;              ///< elements of the (B, D, L) tensors
 
   SSMBENCH_HD constexpr int channels() const { return kBlockChannels; }
   /// The kernels do up to kPaddedStates states at a time, one round after the other.
@@ -97,6 +102,19 @@ struct BackwardPlan {
   SSMBENCH_HD constexpr bool idle_warps() const {
     return channels_per_group <= kBlockChannels - kWarpChannels;
   }
+  /// Whether half of gradient_kernel's warps have channels at all, so that it may have blocks without the others,
+  /// two on a multiprocessor. With tensors in f32 there is room for two only where states are given.
+  SSMBENCH_HD constexpr bool small_blocks() const {
+    return channels_per_group <= kSmallBlockWarps * kWarpChannels && rounds() == 1 &&
+           (sixteen_bits || given_states);
+  }
+  /// Blocks of segment_kernel for a block's channels: none for a half of a block without any, since such blocks,
+  /// every second one, would leave every second multiprocessor idle.
+  SSMBENCH_HD constexpr int segment_blocks() const {
+    return channels_per_group <= kBlockChannels / kSegmentBlocks ? 1 : kSegmentBlocks;
+  }
+  /// Blocks of gradient_kernel that run at once.
+  SSMBENCH_HD constexpr std::int64_t wave() const { return small_blocks() ? 2 * kWave : kWave; }
   /// Segments that a block goes back through.
   SSMBENCH_HD constexpr std::int64_t run() const { return in_turn ? span_segments() : 1; }
   SSMBENCH_HD constexpr std::int64_t runs() const { return ceil_div(segments(), run()); }
@@ -151,8 +169,6 @@ inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
   return at;
 }
 
-inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
-
 /// Whether blocks that go through all of the sequence keep nine tenths of the multiprocessors busy to the end
 /// (tail effect).
 constexpr bool fill_whole_waves(std::int64_t blocks) {
@@ -164,8 +180,8 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
 /// whose tiles take as long as half a tile of the other.
 constexpr std::int64_t segments_time(const BackwardPlan& plan) {
   const std::int64_t blocks = plan.blocks() * plan.segments();
-  return ceil_div(blocks, kWave) * (2 * plan.tiles() + 3) +
-         ceil_div(kSegmentBlocks * blocks, 4 * kWave) * (plan.tiles() + 2);
+  return ceil_div(blocks, plan.wave()) * (2 * plan.tiles() + 3) +
+         ceil_div(plan.segment_blocks() * blocks, 4 * kWave) * (plan.tiles() + 2);
 }
 
 /// Whether the workspace is not too large: the whole of a sequence of up to 16384 steps has room.
@@ -185,8 +201,8 @@ inline bool has_room(const BackwardPlan& plan, double tensor_bytes) {
 /// segments where these would leave multiprocessors idle, and longer ones where not even one segment has
 /// room. `in_two_halves`: never in turn, so that segment_kernel leaves the carries too (ScanGradientHalves).
 /// `given_states`: by x, so that no states are kept, and in turn no segment_kernel runs.
-inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes, bool in_two_halves = false,
-                                  bool given_states = false) {
+inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes, bool sixteen_bits,
+                                  bool in_two_halves = false, bool given_states = false) {
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kLongestSegment = 1024;
@@ -199,11 +215,12 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   plan.channels_per_group = scan.channels_per_group();
   plan.blocks_per_group = ceil_div(plan.channels_per_group, kBlockChannels);
   plan.given_states = given_states;
+  plan.sixteen_bits = sixteen_bits;
   plan.segment = kShortestSegment;
   plan.in_turn = !in_two_halves && (plan.segments() == 1 || fill_whole_waves(plan.blocks()));
   if (plan.in_turn) {
     while (plan.segment < kLongestInTurn &&
-           kSegmentBlocks * plan.blocks() * ceil_div(plan.seqlen, 2 * plan.segment) >= 5 * kWave)
+           plan.segment_blocks() * plan.blocks() * ceil_div(plan.seqlen, 2 * plan.segment) >= 5 * kWave)
       plan.segment *= 2;
   } else {
     BackwardPlan other = plan;
@@ -218,8 +235,12 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
   while (plan.spans() > 1 && !plan.in_turn && plan.segment > kShortestSegment &&
-         2 * plan.blocks() * plan.span_segments() <= kWave)
+         2 * plan.blocks() * plan.span_segments() <= plan.wave()) {
     plan.segment /= 2;
+    if (!too_large()) continue;
+    plan.segment *= 2;
+    break;
+  }
   // With few channels the kept states of even one segment may be too large, beside what each segment has.
   while (plan.span == plan.segment && plan.segment < kLongestSegment && too_large())
     plan.span = plan.segment *= 2;
@@ -235,7 +256,8 @@ inline bool applies(const SelectiveScan& scan, double tensor_bytes) {
   if (scan.complex || scan.method != MethodId::zoh || !scan.variable_b || !scan.variable_c) return false;
   if (scan.channels_per_group() < kWarpChannels && scan.batch * scan.groups > kWave) return false;
   if (scan.dstate <= kPaddedStates) return true;
-  const BackwardPlan plan = plan_backward(scan, tensor_bytes);
+  const BackwardPlan plan =
+      plan_backward(scan, tensor_bytes, true);  // of any dtype: small blocks have one round
   if (plan.rounds() == 4 && plan.idle_warps() && plan.blocks() * plan.segments() <= kWave) return false;
   return has_room(plan, tensor_bytes);
 }

@@ -35,9 +35,10 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   const ScanArgs& args = kernel.args.scan;
   const BackwardPlan& plan = kernel.plan;
   const BackwardWorkspace& at = kernel.at;
-  const int first_warp = static_cast<int>(blockIdx.x % kSegmentBlocks) * kSegmentWarps;
-  const WarpCoordinates own(args, plan, blockIdx.x / kSegmentBlocks,
-                            first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
+  const unsigned blocks = idle_warps ? plan.segment_blocks() : kSegmentBlocks;
+  const int first_warp = static_cast<int>(blockIdx.x % blocks) * kSegmentWarps;
+  const WarpCoordinates own(args, plan, blockIdx.x / blocks, first_warp + static_cast<int>(threadIdx.x) / 32,
+                            first_segment, 1);
   if (idle_warps && first_warp * kWarpChannels >= own.block.count)
     return;  // nobody reads what it would leave
   const int warp = own.warp - first_warp;
@@ -97,8 +98,8 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
       for (int k = 0; k < kKeptSteps; ++k) {
         const int t = half * kKeptSteps + k;
         float B[kLaneStates], C[kLaneStates];
-        if constexpr (with_states) load_vectors(B, projections[0] + own.projection_at(t));
-        if constexpr (with_carry) load_vectors(C, projections[1] + own.projection_at(t));
+        if constexpr (with_states) load_vectors(B, projections[0] + projection_at(own.lane, t));
+        if constexpr (with_carry) load_vectors(C, projections[1] + projection_at(own.lane, t));
 #pragma unroll
         for (int r = 0; r < kLaneChannels; ++r) {
           const auto step = staged[row_index(t, own.lane.channel(r))];

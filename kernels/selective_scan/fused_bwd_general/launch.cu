@@ -1,4 +1,4 @@
-// cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The common
+// cuda-fused for selective_scan_bwd: registration, launches, and the kernels that only add. The common
 // case from Hopper on is in fused_bwd/. The general kernels for everything else, with the picture of their
 // threads, are in kernel.cuh; their instantiations are in real.cu and complex.cu.
 
@@ -13,6 +13,7 @@
 #include "kernels/selective_scan/fused_bwd_general/halves.h"
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
+#include "kernels/selective_scan/shares.cuh"
 #include "ops/selective_scan/x.h"
 
 namespace ssmbench::fused_bwd_general {
@@ -25,57 +26,31 @@ extern template GeneralBackwardKernels general_backward_kernels<Complex>(MethodI
 namespace {
 
 constexpr int kAddThreads = 256;
+constexpr int kOfShareThread = 1;  // values; there may be one state
 
-/// Shares of dB or dC in the workspace: [group of all batches][block][step][state].
-struct ShareLayout {
-  std::int64_t groups, blocks_per_group, steps;
-  int states_log2;
+/// Adds the shares of dB and dC, of which blockIdx.y names one, over the blocks of a group.
+struct ProjectionShares {
+  Shares of[2];
+  int count;
 
-  SSMBENCH_HD std::int64_t values() const { return steps << states_log2; }  // of a block
-  /// Blocks of share_kernel.
-  SSMBENCH_HD std::int64_t blocks() const { return groups * ceil_div(values(), kAddThreads); }
+  void add(const Shares& shares) { of[count++] = shares; }
 };
 
-/// Adds the shares of dB or dC of one segment over the blocks of a group, and rounds the sums once.
-///
-///   block    256 neighbouring (step, state) of one (batch, group); a thread each
-///
-/// Registers: a sum. Blocks of a group are added in order.
 template <class Io, class Value>
-__global__ void __launch_bounds__(kAddThreads)
-    share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
-                 const SegmentRange range, const std::int64_t groups, const std::int64_t states,
-                 const ShareLayout layout) {
-  const std::int64_t blocks_of_group = ceil_div(layout.values(), kAddThreads);
-  const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
-  const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
-  const std::int64_t n = i & ((1 << layout.states_log2) - 1);
-  const std::int64_t t = range.begin + (i >> layout.states_log2);
-  if (n >= states || t >= range.end) return;
-  const Value* share = shares + group * layout.blocks_per_group * layout.values() + i;
-  Value sum = *share;
-#pragma unroll 8
-  for (std::int64_t block = 1; block < layout.blocks_per_group; ++block)
-    sum = sum + share[block * layout.values()];
-  const std::int64_t to =
-      group / groups * strides.batch + group % groups * strides.group + n * strides.state + t * strides.time;
-  if constexpr (std::is_same_v<Value, Complex>)
-    static_cast<Complex*>(gradient)[to] = sum;
-  else
-    static_cast<Io*>(gradient)[to] = from_float<Io>(sum);
+__global__ void __launch_bounds__(kShareThreads) share_kernel(const ProjectionShares all) {
+  add_shares<Io, Value, kOfShareThread>(all.of[blockIdx.y], blockIdx.x);
 }
 
-void add_shares(DType io, bool complex, const float* shares, void* gradient, const ProjectionStrides& strides,
-                std::int64_t states, const SegmentRange& range, std::int64_t groups,
-                const ShareLayout& layout, cudaStream_t stream) {
-  const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
-    share_kernel<Io, Value><<<static_cast<unsigned>(layout.blocks()), kAddThreads, 0, stream>>>(
-        reinterpret_cast<const Value*>(shares), gradient, strides, range, groups, states, layout);
-  };
+void add_projections(DType io, bool complex, const ProjectionShares& shares, cudaStream_t stream) {
+  if (shares.count == 0) return;
+  const dim3 grid(static_cast<unsigned>(shares.of[0].layout.blocks(kOfShareThread)),
+                  static_cast<unsigned>(shares.count));
   if (complex)
-    launch(std::type_identity<float>(), std::type_identity<Complex>());
+    share_kernel<float, Complex><<<grid, kShareThreads, 0, stream>>>(shares);
   else
-    with_io_type(io, [&](auto type) { launch(type, std::type_identity<float>()); });
+    with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
+      share_kernel<Io, float><<<grid, kShareThreads, 0, stream>>>(shares);
+    });
   check_cuda(cudaGetLastError());
 }
 
@@ -117,24 +92,20 @@ ShareLayout shares_of(const GeneralBackwardPlan& plan) {
 }
 
 fused_bwd::BackwardPlan fast_plan_of(const Problem& problem, bool in_two_halves = false) {
-  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem), in_two_halves,
-                                  has_x(problem));
-}
-
-ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
-  return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(fused_bwd::kPaddedStates)};
+  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem),
+                                  problem.dtype() != DType::f32, in_two_halves, has_x(problem));
 }
 
 /// The largest grid of the fast kernels.
 std::int64_t blocks_of(const fused_bwd::BackwardPlan& plan) {
-  return std::max(plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, shares_of(plan).blocks());
+  return std::max(plan.blocks() * plan.segments() * plan.segment_blocks(), fused_bwd::add_blocks(plan));
 }
 
 std::optional<std::string> too_many(std::int64_t blocks) {
   if (blocks > kMaxGridX)
     return "needs at most 2147483647 blocks, and not " + std::to_string(blocks) +
-           ": one per some channels of a batch, and one per batch, group and " + std::to_string(kAddThreads) +
-           " states of a segment of time";
+           ": one per some channels of a batch, and one per batch, group and " +
+           std::to_string(kShareThreads) + " states of a segment of time";
   return std::nullopt;
 }
 
@@ -146,7 +117,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
     if (hopper::wrong_device()) return "has x on GPUs of compute capability 9.0";
   }
   const GeneralBackwardPlan general = plan_of(problem);
-  std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
+  std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks(kOfShareThread));
   if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)))
     blocks = std::max(blocks, blocks_of(fast_plan_of(problem)));
   return too_many(blocks);
@@ -250,12 +221,14 @@ class Backward {
                         static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
                                                                                   span, workspace_, at_);
     check_cuda(cudaGetLastError());
-    const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
-      add_shares(io_, complex_, workspace_ + shares, gradient, strides, plan_.dstate, span, args_.scan.groups,
-                 shares_of(plan_), stream);
+    ProjectionShares shares{};
+    const auto add = [&](std::int64_t from, void* gradient, const ProjectionStrides& strides) {
+      shares.add(
+          {workspace_ + from, gradient, strides, span, args_.scan.groups, plan_.dstate, shares_of(plan_)});
     };
     if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
     if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
+    add_projections(io_, complex_, shares, stream);
   }
 
   void add_batches(cudaStream_t stream) const {
@@ -285,35 +258,10 @@ class Backward {
 };
 
 /// A problem that the fast kernels do.
-class FastBackward {
- public:
-  FastBackward(const Problem& problem, const TensorSet& tensors, const fused_bwd::BackwardPlan& plan,
-               void* workspace)
-      : FastBackward(bind_scan_gradients(problem, tensors), problem.dtype(), plan,
-                     static_cast<float*>(workspace)) {}
-
-  const fused_bwd::Backward& kernels() const { return kernels_; }
-  fused_bwd::AddShares add_shares_on(cudaStream_t stream) const {
-    return [this, stream](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
-                          std::int64_t states, const SegmentRange& range) {
-      add_shares(io_, false, workspace_ + shares, gradient, strides, states, range, groups_, layout_, stream);
-    };
-  }
-
- private:
-  FastBackward(const ScanGradientArgs& args, DType io, const fused_bwd::BackwardPlan& plan, float* workspace)
-      : kernels_(args, io, plan, workspace),
-        io_(io),
-        groups_(args.scan.groups),
-        workspace_(workspace),
-        layout_(shares_of(plan)) {}
-
-  fused_bwd::Backward kernels_;
-  DType io_;
-  std::int64_t groups_;
-  float* workspace_;
-  ShareLayout layout_;
-};
+fused_bwd::Backward fast_backward(const Problem& problem, const TensorSet& tensors,
+                                  const fused_bwd::BackwardPlan& plan, void* workspace) {
+  return {bind_scan_gradients(problem, tensors), problem.dtype(), plan, static_cast<float*>(workspace)};
+}
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
@@ -323,9 +271,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
       !(fast_fits && fused_bwd::takes_x(bind_scan_gradients(problem, tensors), problem.dtype())))
     throw ContractError("cuda-fused takes x of tensors that are aligned to 16 bytes");
   if (fast_fits)
-    return [fast = FastBackward(problem, tensors, fast_plan_of(problem), workspace)](void* stream_of_launch) {
-      auto* stream = static_cast<cudaStream_t>(stream_of_launch);
-      fast.kernels().launch(stream, fast.add_shares_on(stream));
+    return [fast = fast_backward(problem, tensors, fast_plan_of(problem), workspace)](void* stream) {
+      fast.launch(static_cast<cudaStream_t>(stream));
     };
   return [backward = Backward(problem, tensors, workspace)](void* stream) {
     backward.launch(static_cast<cudaStream_t>(stream));
@@ -360,22 +307,18 @@ std::size_t halves_bytes(const Problem& problem) {
 
 GradientHalves halves(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = halves_unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  const FastBackward fast(problem, tensors, fast_plan_of(problem, true), workspace);
+  const fused_bwd::Backward fast = fast_backward(problem, tensors, fast_plan_of(problem, true), workspace);
   return {.pass =
               [fast](const ThroughShard& through, void* stream_of_launch) {
                 auto* stream = static_cast<cudaStream_t>(stream_of_launch);
-                fast.kernels().launch_segments(stream);
-                fast.kernels().launch_ends({.state = through.state,
-                                            .gradient = through.gradient,
-                                            .leaving = through.leaving,
-                                            .entering = through.entering},
-                                           stream);
+                fast.launch_segments(stream);
+                fast.launch_ends({.state = through.state,
+                                  .gradient = through.gradient,
+                                  .leaving = through.leaving,
+                                  .entering = through.entering},
+                                 stream);
               },
-          .compute =
-              [fast](void* stream_of_launch) {
-                auto* stream = static_cast<cudaStream_t>(stream_of_launch);
-                fast.kernels().launch_gradients(stream, fast.add_shares_on(stream));
-              }};
+          .compute = [fast](void* stream) { fast.launch_gradients(static_cast<cudaStream_t>(stream)); }};
 }
 
 }  // namespace ssmbench::fused_bwd_general

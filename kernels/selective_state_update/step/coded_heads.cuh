@@ -1,155 +1,69 @@
 #pragma once
 
-// cuda-step with one token of sequences in bf16, form mamba2, and many states of 8 bits with a scale for
-// each row, rounded stochastically.
+// cuda-step with one token of sequences in bf16, form mamba2, and states of 8 bits with a scale for each row.
 //
-// Random numbers make instructions bind where states take their share of them by themselves (quantized.cuh).
-// So what a row gets from its token is a product on tensor cores whose accumulators start from the codes,
+// Instructions bind nearly as soon as memory (quantized.cuh). So lanes and dtypes are known when this is compiled, and
+// a row is computed in units of u = scale·decay, as its codes are:
 //
-//   h/u = q + (Δx/u)·B      u = scale·decay of the row
+//   h/u = q + (Δx/u)·B      y = u·Σ C·h/u      the new scale is u/Q times the largest magnitude of h/u
 //
-// in units of u, as the codes are; the new scale is u/Q times the largest magnitude of these.
-//
-//   warp     up to four tiles of 16 rows of a head, all under way to shared memory from the start, each lane's
-//            vectors where no other lane looks
-//   tile     lane (g, q) has rows 2g and 2g + 1, and of each run of four 16-byte vectors of a row the q-th:
-//            the two states at 2p and 2p + 1 of a vector are what it has of a fragment (common/mma.cuh)
-//   h        A: 16 rows × 8, Δx/u as a sum of three numbers in bf16; B: 8 × states, three rows of B
-//   C·q      A: 16 rows × states, B: states × 8, eight columns of C: all lanes of a row have the sum
-//   owners   lane (g, q) loads and stores x, z, out and scales of its rows of tile q
+//   thread   as many neighbouring rows of a head as lanes share a row, 16 bytes of each; and the same ones of the next
+//            heads of a group, which have B and C in common
+//   rows     wait in shared memory, each lane's vectors where no other lane looks. Two at a time are read, and those of
+//            the next head copied to their place
+//   lane r   owns row r: x, z, out and its scale, which it loads a head ahead
 
-#include "kernels/selective_state_update/step/tile_states.cuh"
+#include "kernels/common/mma.cuh"
+#include "kernels/selective_state_update/step/coded_row.cuh"
 
 namespace ssmbench::step {
 
-/// The tiles of a warp, and a lane's rows 2g and 2g + 1 of them.
-struct HeadTiles {
-  int head, column, headdim, tiles;
-  int first;  ///< the lane's first row of tile 0, of the head
-  int source, destination;
-  std::int64_t b;
+/// What a lane needs of a head beside its states, as it lies in memory: x, z and the scale of its own row.
+struct HeadInputs {
+  __nv_bfloat16 x, z{};
+  float scale;
+  StoredDt<__nv_bfloat16> dt;
+  float rate, dt_bias = 0.0F, skip = 0.0F;
 
-  __device__ HeadTiles(const StateUpdateArgs& args, int run)
-      : head(static_cast<int>(blockIdx.y)),
-        column(static_cast<int>(threadIdx.x) % 4),
-        headdim(static_cast<int>(args.headdim)),
-        b(blockIdx.z) {
-    const int of_warp = static_cast<int>(blockIdx.x) * run * kProductRows;
-    tiles = min(run, (headdim - of_warp + kProductRows - 1) / kProductRows);
-    first = of_warp + static_cast<int>(threadIdx.x) / 4 * 2;
-    source = args.source == nullptr ? static_cast<int>(b) : args.source[b];
-    destination = args.destination == nullptr ? static_cast<int>(b) : args.destination[b];
-  }
-  /// Whether the lane's rows of tile `tile` are there, both or neither: headdim is even.
-  __device__ bool has(int tile) const { return tile < tiles && first + tile * kProductRows < headdim; }
-  /// The first of them in tile 0, among those of all slots, or sequences.
-  __device__ std::int64_t row(const StateUpdateArgs& args, std::int64_t slot) const {
-    return (slot * args.heads + head) * headdim + first;
+  /// `of_head`: among the heads of all sequences. `at`: the own row of x; its scale is *scale_from.
+  __device__ HeadInputs(const StateUpdateArgs& args, int head, std::int64_t of_head, std::int64_t at,
+                        const float* scale_from)
+      : x(static_cast<const __nv_bfloat16*>(args.x)[at]),
+        scale(*scale_from),
+        dt(args, of_head),
+        rate(args.A[head]) {
+    if (args.z != nullptr) z = static_cast<const __nv_bfloat16*>(args.z)[at];
+    if (args.dt_bias != nullptr) dt_bias = args.dt_bias[head];
+    if (args.D != nullptr) skip = args.D[head];
   }
 };
 
-/// Two of x, z or out, as they lie in memory.
-__device__ inline std::uint32_t load_two(const void* from, std::int64_t at) {
-  return *reinterpret_cast<const std::uint32_t*>(static_cast<const __nv_bfloat16*>(from) + at);
-}
-__device__ inline void store_two(void* to, std::int64_t at, std::uint32_t two) {
-  *reinterpret_cast<std::uint32_t*>(static_cast<__nv_bfloat16*>(to) + at) = two;
-}
+/// What a lane computes of its own row.
+struct OwnRow {
+  float delta_x, unit, gate, skipped;
+  float y = 0.0F, scale = 1.0F;
 
-/// What a lane has of its own rows, those of tile q.
-struct OwnRows {
-  bool are_there;
-  std::int64_t at;  ///< of x, z and out
-  std::uint32_t x = 0, z = 0;
-  float scale[2]{1.0F, 1.0F};
-  float sum[2]{};  ///< C·q
-
-  __device__ OwnRows(const StateUpdateArgs& args, const HeadTiles& tiles)
-      : are_there(tiles.has(tiles.column)), at(tiles.row(args, tiles.b) + tiles.column * kProductRows) {}
-  __device__ void load(const StateUpdateArgs& args, const float* scales) {
-    if (!are_there) return;
-    const float2 two = *reinterpret_cast<const float2*>(scales);
-    scale[0] = two.x;
-    scale[1] = two.y;
-    x = load_two(args.x, at);
-    if (args.z != nullptr) z = load_two(args.z, at);
+  __device__ OwnRow(const StateUpdateArgs& args, const HeadInputs& in) {
+    const float delta = in.dt.step_size(args, in.dt_bias);
+    const float x = to_float(in.x);
+    delta_x = delta * x;
+    unit = exp2_approximate(delta * (in.rate * kLog2E)) * in.scale;
+    skipped = in.skip * x;
+    gate = args.z != nullptr ? to_float(in.z) : 0.0F;
   }
-  /// From u, Δx and C·B.
-  __device__ void store_out(const StateUpdateArgs& args, int head, const float (&unit)[2],
-                            const float (&delta_x)[2], float product) const {
-    const float skip = args.D != nullptr ? args.D[head] : 0.0F;
-    float out[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      out[r] = unit[r] * sum[r] + product * delta_x[r];
-      if (args.D != nullptr) out[r] += skip * RowTokens::of_row(x, r);
-      if (args.z != nullptr) out[r] *= fast_silu(RowTokens::of_row(z, r));
-    }
-    store_two(args.out, at, pack_pair<__nv_bfloat16>(out[0], out[1]));
+  __device__ float out(const StateUpdateArgs& args) const {
+    float out = y;
+    if (args.D != nullptr) out += skipped;
+    return args.z != nullptr ? out * fast_silu(gate) : out;
   }
 };
 
-/// What the rows of a head have in common: C for the lanes of a row, in shared memory; three rows of B,
-/// transposed; C·B.
-template <class Row>
-struct OneTokenHead {
-  static constexpr int kWords = ProjectionPart<Row>::kWords;
-  std::uint32_t B[kWords];
-  float product;
-  float delta, decay;
-
-  __device__ OneTokenHead(const StateUpdateArgs& args, const HeadTiles& tiles, int heads_per_group,
-                          FourWords (*C)[4]) {
-    const Row division{tiles.column, static_cast<int>(args.dstate), 0};
-    const std::int64_t projection = (tiles.b * args.groups + tiles.head / heads_per_group) * args.dstate;
-    ProjectionPart<Row> stored_B, stored_C;
-    stored_B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, true);
-    stored_C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, true);
-    const StoredDt<__nv_bfloat16> dt(args, tiles.b * args.heads + tiles.head);
-    const float dt_bias = args.dt_bias != nullptr ? args.dt_bias[tiles.head] : 0.0F;
-    const float rate = args.A[tiles.head];
-    float products[4]{};  // the same in all lanes
-#pragma unroll
-    for (int i = 0; i < kWords; i += 4) {
-      C[i / 4][tiles.column] =
-          FourWords{{stored_C.word(i), stored_C.word(i + 1), stored_C.word(i + 2), stored_C.word(i + 3)}};
-#pragma unroll
-      for (int k = i; k < i + 4; k += 2)
-        mma_bf16(products, {stored_C.word(k), 0, stored_C.word(k + 1), 0}, stored_B.word(k),
-                 stored_B.word(k + 1));
-    }
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) B[i] = transposed(threadIdx.x / 4 < 3 ? stored_B.word(i) : 0U);
-    product = products[0];
-    delta = dt.step_size(args, dt_bias);
-    decay = exp2_approximate(delta * (rate * kLog2E));
-    __syncwarp();  // C
-  }
-};
-
-/// C·q of rows 2g and 2g + 1.
-template <class Row>
-__device__ void contract_codes(float (&sums)[2], const float (&codes)[2][Row::kStates],
-                               const FourWords (*C)[4], int column) {
-  float products[4]{};
-  FourWords four;
-#pragma unroll
-  for (int s = 0; s < Row::kStates; s += 4) {
-    if (s % 8 == 0) four = C[s / 8][column];
-    std::uint32_t pairs[4][1];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) split(codes[k % 2][s + k / 2 * 2], codes[k % 2][s + k / 2 * 2 + 1], pairs[k]);
-    mma_bf16(products, {pairs[0][0], pairs[1][0], pairs[2][0], pairs[3][0]}, four.words[s / 2 % 4],
-             four.words[s / 2 % 4 + 1]);
-  }
-  sums[0] = products[0];
-  sums[1] = products[2];
-}
-
-/// h in units of `unit` from codes; in units of 1, which `unit` becomes, where rows have no unit.
-template <class Row>
-__device__ void add_token(float (&h)[2][Row::kStates], float (&unit)[2], const float (&delta_x)[2],
-                          const OneTokenHead<Row>& head, int column) {
+/// Codes of two rows to h in units of `unit`, and Σ C·h of each. Where such units would lose the codes, or not be
+/// finite, h is in units of 1, which `unit` becomes.
+template <int kStates>
+__device__ __forceinline__ void advance_codes(float (&h)[2][kStates], float (&unit)[2],
+                                              const float (&delta_x)[2], float (&y)[2],
+                                              const float (&B)[kStates], const float (&C)[kStates]) {
   float added[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) added[r] = delta_x[r] * reciprocal_approximate(unit[r]);
@@ -157,96 +71,141 @@ __device__ void add_token(float (&h)[2][Row::kStates], float (&unit)[2], const f
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
-      for (int s = 0; s < Row::kStates; ++s) h[r][s] *= unit[r];
+      for (float& state : h[r]) state *= unit[r];
       added[r] = delta_x[r];
       unit[r] = 1.0F;
     }
-  std::uint32_t operands[2];  // columns 0 and 1 of A, and 2; others meet zeros
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    std::uint32_t parts[3];
-    split(added[r], 0.0F, parts);
-    operands[r] = column == 0 ? select_bytes(parts[0], parts[1], 0x5410U) : parts[2];
-  }
+    float sum = 0.0F;
 #pragma unroll
-  for (int s = 0; s < Row::kStates; s += 2) {
-    float four[4]{h[0][s], h[0][s + 1], h[1][s], h[1][s + 1]};
-    mma_bf16(four, operands, head.B[s / 2]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) h[i / 2][s + i % 2] = four[i];
+    for (int s = 0; s < kStates; ++s) {
+      h[r][s] += added[r] * B[s];
+      sum += C[s] * h[r][s];
+    }
+    y[r] = sum * unit[r];
   }
 }
 
-/// A block is a warp with `run` tiles of a head.
-template <DType kState, int kDstate>
-__global__ void __launch_bounds__(kWarpThreads, kCodedHeadsBlocks)
+/// Codes of two rows h·unit, 2k and 2k + 1 of their head. Returns the scale of row (lane modulo 2).
+template <DType kState, bool kStochastic, class Division>
+__device__ __forceinline__ float encode_rows(QuantizedPart<kState, Division> (&parts)[2],
+                                             const float (&h)[2][Division::kStates], const float (&unit)[2],
+                                             std::int64_t row, const Division& division,
+                                             const Rounding& rounding) {
+  constexpr float kMost = StateCodes<kState>::kMost;
+  float largest[2]{}, factors[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (const float state : h[r]) largest[r] = fmaxf(largest[r], fabsf(state));
+  const float of_row =
+      reduce_rows<2>(largest, division.lane, division.lanes, [](float a, float b) { return fmaxf(a, b); });
+  const float own_unit = division.lane % 2 == 0 ? unit[0] : unit[1];
+  const float scale = scale_of_row(of_row * own_unit, 1.0F / kMost);
+  const float factor = kStochastic ? factor_of_row(of_row, kMost) : own_unit * reciprocal_approximate(scale);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) factors[r] = __shfl_sync(0xFFFFFFFFU, factor, r, division.lanes);
+  if constexpr (kStochastic) {
+    encode_stochastically<kState, true>(parts, h, factors, CodedRows{row, 1, false}, division, rounding);
+  } else {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) parts[r].encode(h[r], factors[r]);
+  }
+  return scale;
+}
+
+/// `run`: heads of a block, all of one group.
+template <DType kState, bool kStochastic, int kLanes>
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads,
+                                  kStochastic ? kStepRandomQuantizedBlocks : kStepQuantizedBlocks)
     coded_heads(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,
                 const int run) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
+  constexpr int kThreads = kStepHeadWarps * kWarpThreads;
+  constexpr int kRows = kLanes;
   using Bits = StateBits<kState>;
-  constexpr int kWidth = Quad<kState, 1>::kWidth;
-  constexpr int kVectors = kDstate / (4 * kWidth);
-  using Row = Quad<kState, kVectors>;
-  using Part = QuantizedPart<kState, Row>;
-  __shared__ typename RowPart<Bits, Row>::Vector staged[kCodedHeadsTiles * 2 * kVectors][kWarpThreads];
-  __shared__ FourWords C[OneTokenHead<Row>::kWords / 4][4];
-  const HeadTiles tiles(args, run);
-  OwnRows own(args, tiles);
-  if (tiles.source < 0) {  // padding
-    if (own.are_there) store_two(args.out, own.at, 0);
+  using Division = Lanes<Bits, RowShape::one_vector>;
+  constexpr int kDstate = kLanes * Division::kWidth;
+  using Vector = typename RowPart<Bits, Division>::Vector;
+  __shared__ Vector staged[kRows][kThreads];
+  const auto headdim = static_cast<int>(args.headdim);
+  const Division division{static_cast<int>(threadIdx.x) % kLanes, kLanes, kDstate};
+  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / kLanes * kRows;
+  const bool is_there = row < headdim;  // else a thread has the rows of the first one, and stores nothing
+  const int first = is_there ? row : 0;
+  const int head = static_cast<int>(blockIdx.y) * run;
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t source = source_of(args, b);
+  const std::int64_t destination = destination_of(args, b, 0);
+  const std::int64_t of_head = b * args.heads + head;
+  const std::int64_t own_at = of_head * headdim + first + division.lane;
+  __nv_bfloat16* const out = static_cast<__nv_bfloat16*>(args.out) + own_at;
+  if (source < 0) {  // padding
+    for (int k = 0; k < run; ++k)
+      if (is_there) out[k * headdim] = from_float<__nv_bfloat16>(0.0F);
     return;
   }
-  const std::int64_t of_source = tiles.row(args, tiles.source);
-  const Bits* const from = static_cast<const Bits*>(args.state) + of_source * kDstate + tiles.column * kWidth;
+  const std::int64_t from_row = (source * args.heads + head) * headdim + first;
+  const Bits* from = static_cast<const Bits*>(args.state) + from_row * kDstate + division.first(0);
 #pragma unroll
-  for (int i = 0; i < kCodedHeadsTiles * 2 * kVectors; ++i) {
-    const int row = i / (2 * kVectors) * kProductRows + i / kVectors % 2;
-    copy_async_16(shared_address(&staged[i][threadIdx.x]), from + row * kDstate + i % kVectors * 4 * kWidth,
-                  tiles.has(i / (2 * kVectors)) ? 16 : 0);
+  for (int r = 0; r < kRows; ++r) {
+    copy_async_16(shared_address(&staged[r][threadIdx.x]), from + r * kDstate);
+    if (r % 2 != 0) copy_async_commit();
   }
-  copy_async_commit();
-  own.load(args, storage.scale + of_source + tiles.column * kProductRows);
-  const OneTokenHead<Row> head(args, tiles, heads_per_group, C);
-  float own_delta_x[2], own_unit[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    own_delta_x[r] = head.delta * RowTokens::of_row(own.x, r);
-    own_unit[r] = head.decay * own.scale[r];
+  const float* const scale_from = storage.scale + from_row + division.lane;
+  HeadInputs next(args, head, of_head, own_at, scale_from);
+  float B[Division::kStates], C[Division::kStates];
+  {
+    const std::int64_t projection = (b * args.groups + head / heads_per_group) * kDstate + division.first(0);
+    RowPart<__nv_bfloat16, Division> stored_B, stored_C;
+    stored_B.load_vector(static_cast<const __nv_bfloat16*>(args.B) + projection);
+    stored_C.load_vector(static_cast<const __nv_bfloat16*>(args.C) + projection);
+    stored_B.unpack(B);
+    stored_C.unpack(C);
   }
-  const std::int64_t to_row = tiles.row(args, tiles.destination);
-  Bits* const to = static_cast<Bits*>(args.state) + to_row * kDstate;
-  const Row division{tiles.column, kDstate, 0};
-  const Rounding rounding(storage, 0);
-  copy_async_wait<0>();
+  Rounding rounding(storage, 0);
+  std::int64_t to_row = (destination * args.heads + head) * headdim + first;
+  const bool stores = destination >= 0 && is_there;
 #pragma unroll 1
-  for (int i = 0; i < tiles.tiles; ++i) {
-    float unit[2], delta_x[2], h[2][Row::kStates], sums[2], scales[2];
-    Part parts[2];
+  for (int k = 0; k < run; ++k) {
+    const bool is_last = k + 1 == run;
+    OwnRow own(args, next);
+    if (!is_last)
+      next = HeadInputs(args, head + k + 1, of_head + k + 1, own_at + (k + 1) * headdim,
+                        scale_from + (k + 1) * headdim);
+    from += headdim * kDstate;
+    Bits* const to = static_cast<Bits*>(args.state) + to_row * kDstate + division.first(0);
+#pragma unroll 1
+    for (int r = 0; r < kRows; r += 2) {
+      QuantizedPart<kState, Division> parts[2];
+      float h[2][Division::kStates], y[2], unit[2], delta_x[2];
+      copy_async_wait<kRows / 2 - 1>();
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      unit[r] = __shfl_sync(kAll, own_unit[r], i, 4);
-      delta_x[r] = __shfl_sync(kAll, own_delta_x[r], i, 4);
+      for (int i = 0; i < 2; ++i) {
+        delta_x[i] = __shfl_sync(kAll, own.delta_x, r + i, kLanes);
+        unit[i] = __shfl_sync(kAll, own.unit, r + i, kLanes);
+        parts[i].part.pieces[0][0] = staged[r + i][threadIdx.x];
+        parts[i].decode(h[i]);
+      }
+      advance_codes(h, unit, delta_x, y, B, C);
+      const float row_y = reduce_rows<2>(y, division.lane, kLanes);
+      const float scale = encode_rows<kState, kStochastic>(parts, h, unit, to_row + r, division, rounding);
+      if (division.lane / 2 == r / 2) {
+        own.y = row_y;
+        own.scale = scale;
+      }
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v)
-        parts[r].part.pieces[v][0] = staged[(i * 2 + r) * kVectors + v][threadIdx.x];
-      parts[r].decode(h[r]);
+      for (int i = 0; i < 2; ++i) {
+        if (stores) parts[i].part.pieces[0][0].write(to + (r + i) * kDstate);
+        if (!is_last) copy_async_16(shared_address(&staged[r + i][threadIdx.x]), from + (r + i) * kDstate);
+      }
+      copy_async_commit();
     }
-    contract_codes<Row>(sums, h, C, tiles.column);
-    add_token<Row>(h, unit, delta_x, head, tiles.column);
-    quantize_rows<kState, true>(parts, scales, h, unit, to_row + i * kProductRows, division, rounding);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      own.sum[r] = tiles.column == i ? sums[r] : own.sum[r];
-      own.scale[r] = tiles.column == i ? scales[r] : own.scale[r];
-      if (tiles.destination >= 0 && tiles.has(i))
-        parts[r].store(to + (i * kProductRows + r) * kDstate, division);
-    }
+    if (stores) storage.scale[to_row + division.lane] = own.scale;
+    if (is_there) out[k * headdim] = from_float<__nv_bfloat16>(own.out(args));
+    to_row += headdim;
   }
-  if (!own.are_there) return;
-  if (tiles.destination >= 0)
-    *reinterpret_cast<float2*>(storage.scale + to_row + tiles.column * kProductRows) =
-        make_float2(own.scale[0], own.scale[1]);
-  own.store_out(args, tiles.head, own_unit, own_delta_x, head.product);
 }
 
 }  // namespace ssmbench::step

@@ -265,4 +265,11 @@ __device__ float quantize(QuantizedPart<kState, Division>* parts, const float (&
   return scale;
 }
 
+/// Whether rows of the warp may be computed in units, of which the smallest of a lane and the largest
+/// magnitude of what tokens add are given: not where that would lose the codes, or not be finite.
+__device__ inline bool have_units(float smallest, float largest) {
+  return __all_sync(0xFFFFFFFFU,
+                    static_cast<int>(smallest >= 0x1p-40F) & static_cast<int>(largest < 0x1p100F)) != 0;
+}
+
 }  // namespace ssmbench::step

@@ -16,6 +16,9 @@ using Kernel = void (*)(StateUpdateArgs, StepPlan, int heads_per_group);
 Kernel step_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
 Kernel tokens_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
 
+/// Form mamba1 where has_channel_tiles() (channel_tiles.cuh), states as those above.
+Kernel channel_tiles_kernel(DType io, DType state, bool several_tokens);
+
 /// Kernels that take io dtypes at run time (quantized.cuh): for i8, i16 and e4m3, for f16 that are rounded
 /// stochastically, and for f16 and bf16 beside sequences that the kernels above have no instances for.
 using QuantizedKernel = void (*)(StateUpdateArgs, StateStorage, StepPlan, DType io, int heads_per_group);
@@ -25,10 +28,9 @@ QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan
 using ProductsKernel = void (*)(StateUpdateArgs, StateStorage, int heads_per_group, int run);
 ProductsKernel products_kernel(DType state, bool is_stochastic, std::int64_t dstate);
 
-/// One token of states of 8 bits that are rounded stochastically, by tensor cores (coded_heads.cuh):
-/// sequences in bf16.
+/// One token of states of 8 bits where has_coded_heads() (coded_heads.cuh): sequences in bf16.
 using CodedHeadsKernel = ProductsKernel;
-CodedHeadsKernel coded_heads_kernel(DType state, std::int64_t dstate);
+CodedHeadsKernel coded_heads_kernel(DType state, bool is_stochastic, std::int64_t dstate);
 
 /// Whether step_kernel and tokens_kernel have instances for states of that dtype: f32, that of the sequences,
 /// and f16 beside bf16.

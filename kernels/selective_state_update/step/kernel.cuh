@@ -84,14 +84,6 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
   static_cast<Io*>(args.out)[rows.own] = from_float<Io>(own_y);
 }
 
-/// Row `i` of those that lie `bytes` apart from `first` on: by one multiply-add.
-template <class T>
-__device__ T* row_at(T* first, int i, unsigned bytes) {
-  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(first) +
-                              std::uint64_t{static_cast<unsigned>(i)} * bytes);
-}
-
 /// A lane's part of a row that is there. A lane past the end of rows of one vector each takes the last one
 /// along.
 template <RowShape kShape, class T, class Division>

@@ -1,4 +1,4 @@
-// cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh, products.cuh,
+// cuda-step: registration and launch. The pictures are in kernel.cuh, channel_tiles.cuh, tokens.cuh, products.cuh,
 // coded_heads.cuh and quantized.cuh.
 
 #include <algorithm>
@@ -17,19 +17,33 @@ constexpr std::int64_t kMostCodedRows = 2147483647;
 constexpr std::int64_t kMostSlotBytes = 4294967295;
 
 /// Which kernels a problem takes.
-enum class Kernels { one_token, tokens, products, coded_heads, coded };
+enum class Kernels { one_token, channel_tiles, tokens, products, coded_heads, coded };
+
+StepPlan quantized_plan_of(const StateUpdate& update) {
+  return plan_quantized(update.batch, update.heads, update.headdim, static_cast<int>(update.dstate),
+                        static_cast<int>(size_of(update.state_dtype)),
+                        !update.rate_per_state && update.tokens == 1);
+}
 
 Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
   const DType io = problem.dtype();
-  if (io == DType::bf16 && !update.rate_per_state &&
-      has_products(update.headdim, update.dstate, update.tokens) && device_has_mma()) {
-    if (update.tokens > 1) return Kernels::products;
-    if (update.stochastic && has_coded_heads(update.batch, update.heads, update.headdim, update.state_dtype))
+  if (io == DType::bf16 && !update.rate_per_state) {
+    if (update.tokens > 1 && has_products(update.headdim, update.dstate, update.tokens) && device_has_mma())
+      return Kernels::products;
+    if (update.tokens == 1 &&
+        has_coded_heads(quantized_plan_of(update), update.headdim, update.dstate, update.state_dtype))
       return Kernels::coded_heads;
   }
   if (update.has_scale() || update.stochastic || !has_instances(io, update.state_dtype))
     return Kernels::coded;
+  if (update.rate_per_state &&
+      has_channel_tiles(update.batch, update.groups, update.heads_per_group(), update.dstate))
+    return Kernels::channel_tiles;
   return update.tokens == 1 ? Kernels::one_token : Kernels::tokens;
+}
+
+int coded_run(const StateUpdate& update) {
+  return coded_heads_run(quantized_plan_of(update), update.heads_per_group(), update.stochastic);
 }
 
 StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
@@ -38,10 +52,14 @@ StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   if (kernels == Kernels::products)
     return plan_products(update.batch, update.heads, update.headdim,
                          product_run(update.batch, update.heads, update.headdim, update.state_dtype));
-  if (kernels == Kernels::coded_heads) return plan_coded_heads(update.batch, update.heads, update.headdim);
-  if (kernels == Kernels::coded)
-    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
-                          !update.rate_per_state && update.tokens == 1);
+  if (kernels == Kernels::channel_tiles)
+    return plan_channel_tiles(update.batch, update.groups, update.heads_per_group(), update.tokens);
+  if (kernels == Kernels::coded) return quantized_plan_of(update);
+  if (kernels == Kernels::coded_heads) {
+    StepPlan plan = quantized_plan_of(update);
+    plan.sections /= coded_run(update);
+    return plan;
+  }
   return update.rate_per_state
              ? plan_channels(update.batch, update.groups, update.heads_per_group(), dstate, state_bytes,
                              update.tokens)
@@ -53,7 +71,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
   const Kernels kernels = kernels_of(problem, update);
   if (kernels == Kernels::coded && update.heads > kMostCodedRows / update.headdim)
     return "needs at most " + std::to_string(kMostCodedRows) + " rows of such states in a sequence";
-  if (kernels == Kernels::one_token && update.rate_per_state &&
+  if ((kernels == Kernels::one_token || kernels == Kernels::channel_tiles) && update.rate_per_state &&
       update.heads > kMostSlotBytes / (update.dstate * static_cast<std::int64_t>(sizeof(float))))
     return "needs slots of at most " + std::to_string(kMostSlotBytes) + " bytes in f32";
   const StepPlan plan = plan_of(kernels, update);
@@ -96,13 +114,16 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
           storage, heads_per_group,
           product_run(update.batch, update.heads, update.headdim, update.state_dtype));
     case Kernels::coded_heads:
-      return launch_of_plan(coded_heads_kernel(update.state_dtype, update.dstate), plan, 0, args, storage,
-                            heads_per_group, kCodedHeadsTiles);
+      return launch_of_plan(coded_heads_kernel(update.state_dtype, update.stochastic, update.dstate), plan, 0,
+                            args, storage, heads_per_group, coded_run(update));
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);
     case Kernels::one_token:
       return launch_of_plan(step_kernel(io, update.state_dtype, update.rate_per_state, plan), plan, 0, args,
+                            plan, heads_per_group);
+    case Kernels::channel_tiles:
+      return launch_of_plan(channel_tiles_kernel(io, update.state_dtype, update.tokens > 1), plan, 0, args,
                             plan, heads_per_group);
     case Kernels::tokens:
       return launch_of_plan(tokens_kernel(io, update.state_dtype, update.rate_per_state, plan), plan,

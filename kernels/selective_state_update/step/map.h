@@ -50,18 +50,25 @@ constexpr bool stages_projections(DType state) {
 constexpr int product_blocks(DType state) {
   return stages_projections(state) ? 8 : 6;
 }
-/// Tiles of a warp with one token of states of 8 bits that are rounded stochastically, one for each lane of
-/// a row to own; blocks of a warp that a multiprocessor has registers for; and the fewest that are faster
-/// than threads with eight rows.
-inline constexpr int kCodedHeadsTiles = 4;
-inline constexpr int kCodedHeadsBlocks = 16;
-inline constexpr std::int64_t kCodedHeadsLeast = 8192;
+/// The most heads of a block of states of 8 bits that are rounded stochastically (to nearest it has one), and the
+/// fewest blocks of a multiprocessor that are left.
+inline constexpr int kCodedHeadsRun = 4;
+inline constexpr int kCodedHeadsBlocks = kStepRandomQuantizedBlocks - 1;
 /// Sequences whose states a thread of form mamba1 holds at most, and how often it takes as many, where that
 /// leaves blocks for every multiprocessor's registers: of states in f32 and in 16 bits.
 inline constexpr int kStepSequences = 4;
 inline constexpr int kStepWideTurns = 2;
 inline constexpr int kStepNarrowTurns = 4;
 inline constexpr int kStepChannelBlocks = 8;
+/// Channels of a block of form mamba1 with so many states, and blocks that a multiprocessor has registers for, with one
+/// token and with several;
+/// sequences that a warp takes at most where all blocks begin at once, and where there are more of them.
+inline constexpr int kTileChannels = 64;
+inline constexpr int kTileStates = 16;
+inline constexpr int kChannelTileBlocks = 5;
+inline constexpr int kTokenTileBlocks = 4;
+inline constexpr int kChannelTileTurns = 8;
+inline constexpr int kManyChannelTileTurns = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
 inline constexpr std::int64_t kStepManyWarps = 256;
 
@@ -182,6 +189,30 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   return plan;
 }
 
+/// Many channels of 16 states, form mamba1: blocks have kTileChannels channels of a group, and a warp takes one
+/// sequence after the other.
+constexpr StepPlan plan_channel_tiles(std::int64_t batch, std::int64_t groups, std::int64_t channels,
+                                      std::int64_t tokens) {
+  StepPlan plan{};
+  plan.shape = RowShape::one_vector;
+  plan.rows = kStepWarps;  // sequences of a block at once
+  plan.warps = kStepWarps;
+  plan.tiles = channels / kTileChannels;
+  plan.sections = groups;
+  const std::int64_t blocks = plan.tiles * groups * ceil_div(batch, std::int64_t{kStepWarps});
+  const std::int64_t at_once = tokens > 1 ? kTokenTileBlocks : kChannelTileBlocks;
+  const std::int64_t turns = ceil_div(blocks, at_once * h200::kMultiprocessors);
+  plan.turns = static_cast<int>(turns > kChannelTileTurns ? kManyChannelTileTurns : turns);
+  plan.batch_tiles = ceil_div(batch, std::int64_t{kStepWarps} * plan.turns);
+  return plan;
+}
+constexpr bool has_channel_tiles(std::int64_t batch, std::int64_t groups, std::int64_t channels,
+                                 std::int64_t dstate) {
+  return dstate == kTileStates && channels % kTileChannels == 0 &&
+         channels / kTileChannels * groups * ceil_div(batch, std::int64_t{kStepWarps}) >=
+             h200::kMultiprocessors;
+}
+
 /// Tokens by tensor cores: whether heads have them, whose rows lanes take by two, and the plan.
 constexpr bool has_products(std::int64_t headdim, std::int64_t dstate, std::int64_t tokens) {
   return headdim % 2 == 0 && (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
@@ -209,17 +240,6 @@ constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::in
   plan.sections = heads;
   plan.batch_tiles = batch;
   return plan;
-}
-/// One token of states of 8 bits by tensor cores: a block is a warp.
-constexpr StepPlan plan_coded_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
-  StepPlan plan = plan_products(batch, heads, headdim, kCodedHeadsTiles);
-  plan.tiles = ceil_div(headdim, std::int64_t{kProductRows} * kCodedHeadsTiles);
-  plan.warps = 1;
-  return plan;
-}
-constexpr bool has_coded_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim, DType state) {
-  return (state == DType::i8 || state == DType::e4m3) &&
-         plan_coded_heads(batch, heads, headdim).tiles * heads * batch >= kCodedHeadsLeast;
 }
 /// Bytes of shared memory of a block: stages of states; B and C, eight tokens each.
 constexpr int product_stage_bytes(const StepPlan& plan, int dstate, int state_bytes, DType state) {
@@ -249,6 +269,23 @@ constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::i
   plan.tiles = ceil_div(all_warps, plan.warps);
   plan.sections = 1;
   return plan;
+}
+
+/// One token of form mamba2, states of 8 bits beside sequences in bf16 (coded_heads.cuh): plan_quantized with several
+/// rows a thread, all of them there or none.
+constexpr bool has_coded_heads(const StepPlan& quantized, std::int64_t headdim, std::int64_t dstate,
+                               DType state) {
+  return (state == DType::i8 || state == DType::e4m3) && (dstate == 64 || dstate == 128) &&
+         quantized.rows > 1 && headdim % quantized.rows == 0;
+}
+/// Heads of a group that a block takes one after the other: as many as divide a group, and leave blocks enough.
+constexpr int coded_heads_run(const StepPlan& quantized, std::int64_t heads_per_group, bool is_stochastic) {
+  if (!is_stochastic) return 1;
+  const std::int64_t blocks = quantized.tiles * quantized.sections * quantized.batch_tiles;
+  constexpr std::int64_t kLeast = std::int64_t{kCodedHeadsBlocks} * h200::kMultiprocessors;
+  int run = kCodedHeadsRun;
+  while (run > 1 && (heads_per_group % run != 0 || blocks < run * kLeast)) --run;
+  return run;
 }
 
 }  // namespace ssmbench

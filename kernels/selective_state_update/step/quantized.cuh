@@ -11,8 +11,8 @@
 // for some 15 of them a state. Hence the decay is multiplied by the scale and not the states, integers
 // become floats and back without conversions, one reciprocal serves a row, and a random number has 16 bits.
 //
-//   quantized_heads  form mamba2, one token, rows of vectors: a thread holds four or eight rows (where there are
-//                    many, of 8 bits and rounded stochastically, coded_heads.cuh has them)
+//   quantized_heads  form mamba2, one token, rows of vectors: a thread holds four or eight rows (of 8 bits beside
+//                    sequences in bf16 coded_heads.cuh has most)
 //   quantized_rows   everything else: both forms, any number of tokens and any dstate; a row on a group of
 //   lanes
 //

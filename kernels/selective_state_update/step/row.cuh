@@ -60,6 +60,14 @@ struct Packed<T, 1> {
   __device__ void pack(const float* from) { element = from_float<T>(*from); }
 };
 
+/// Row `i` of those that lie `bytes` apart from `first` on: by one multiply-add.
+template <class T>
+__device__ T* row_at(T* first, int i, unsigned bytes) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(first) +
+                              std::uint64_t{static_cast<unsigned>(i)} * bytes);
+}
+
 /// How the lanes that share a row divide it.
 template <class State, RowShape kShape>
 struct Lanes {

@@ -141,13 +141,6 @@ __device__ void store_coded(const float (&h)[2][Row::kStates], const float (&uni
   if (rows.column < 2) scales[first + rows.column] = rows.column == 0 ? new_scales[0] : new_scales[1];
 }
 
-/// Whether rows of the warp may be computed in units, of which the smallest of a lane and the largest
-/// magnitude of what tokens add are given: not where that would lose the codes, or not be finite.
-__device__ inline bool have_units(float smallest, float largest) {
-  return __all_sync(0xFFFFFFFFU,
-                    static_cast<int>(smallest >= 0x1p-40F) & static_cast<int>(largest < 0x1p100F)) != 0;
-}
-
 /// Computes h_t of the warp's rows and stores it at rows `first` and first + 1 of a tensor of states.
 template <DType kState, int kVectors, class Words>
 __device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],

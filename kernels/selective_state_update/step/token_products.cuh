@@ -1,6 +1,6 @@
 #pragma once
 
-// What cuda-step's products of tokens with states are made of (products.cuh, coded_heads.cuh, and those of
+// What cuda-step's products of tokens with states are made of (products.cuh, and those of
 // selective_state_replay): a lane's rows, words of B and C, weights of tokens, and the products themselves. Places of
 // lanes and the formulas are those at the top of products.cuh.
 

@@ -51,7 +51,7 @@ int most_tiles_of_block(const SsdChunkScan& scan) {
 
 /// The same of packed sequences.
 int most_packed_tiles(const Problem& problem) {
-  if (problem.dtype() == DType::f16 || SsdSequences(problem).stops > 0) return 1;
+  if (problem.dtype() == DType::f16) return 1;
   return most_tiles_of_block(SsdChunkScan(problem));
 }
 

@@ -157,11 +157,12 @@ class StateWarpgroup {
   /// x of the chunk times the weights of its steps, transposed: A of the products.
   __device__ __forceinline__ void weigh(std::uint32_t (&to)[16], std::uint32_t tile,
                                         const ChunkScalars& scalars) const {
+    const int column = (T::kStops ? group_thread() : lane()) % 4;  // again, as publish() does
     std::uint32_t weights[2][8];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       reinterpret_cast<uint4*>(weights[i / 2])[i % 2] =
-          *reinterpret_cast<const uint4*>(scalars.weights[i / 2] + lane() % 4 * 8 + i % 2 * 4);
+          *reinterpret_cast<const uint4*>(scalars.weights[i / 2] + column * 8 + i % 2 * 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       std::uint32_t x[4];
@@ -174,8 +175,7 @@ class StateWarpgroup {
       if (T::kRotated || scalars.has_powers != 0) {  // with a branch outputs that are rotated spill
 #pragma unroll
         for (int k = 0; k < 4; k += 2) {
-          const uint4 powers =
-              *reinterpret_cast<const uint4*>(scalars.weight_powers + lane() % 4 * 8 + 2 * k);
+          const uint4 powers = *reinterpret_cast<const uint4*>(scalars.weight_powers + column * 8 + 2 * k);
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             to[4 * k + i] = multiply_pairs<Io>(to[4 * k + i], powers.x);
@@ -266,25 +266,24 @@ class StateWarpgroup {
 
   /// The first step of the segment whose state is wanted.
   __device__ void find_stop(const SegmentsOf<T>& segments, const Segment& segment) {
-    if (segment.first == 0) {
-      const PackedStop first = args_.first_stops[segments.sequence()];
-      stop_row_ = first.step;
-      next_stop_ = first.index;
-    } else {
-      next_stop_ = first_stop_from(args_.stops, args_.stop_count, segments.begin() + segment.first * kSteps);
-      set_stop_row(segments);
-    }
+    stop_row_ = segment.first == 0
+                    ? args_.first_stops[segments.sequence()].step
+                    : row_of_stop(first_stop_at(segments.begin() + segment.first * kSteps), segments);
   }
-  __device__ void set_stop_row(const SegmentsOf<T>& segments) {
-    stop_row_ = row_of_stop(args_.stops, args_.stop_count, next_stop_, segments.begin(), segments.steps());
+  __device__ int first_stop_at(int step) const {
+    return first_stop_from(args_.stops, args_.stop_count, step);
+  }
+  __device__ int row_of_stop(int stop, const SegmentsOf<T>& segments) const {
+    return ssd_hopper::row_of_stop(args_.stops, args_.stop_count, stop, segments.begin(), segments.steps());
   }
 
-  /// All states of the next step.
+  /// All states of the step at stop_row_, whose first one is looked for: no register is left to keep it in.
   __device__ void store_stop(float (&state)[T::kHeads][kRegisters], const SegmentsOf<T>& segments) {
-    const int step = args_.stops[next_stop_].step;
+    const int step = segments.begin() + stop_row_;
+    int stop = first_stop_at(step);
     do {
       Item item = segments.item(segments.segment());
-      item.b = args_.stops[next_stop_].index;
+      item.b = args_.stops[stop].index;
 #pragma unroll
       for (int head = 0; head < T::kHeads; ++head) {
         float scale = T::kScaled ? unscale_[head] : 1.0F;
@@ -293,9 +292,9 @@ class StateWarpgroup {
           *reinterpret_cast<float2*>(args_.stop_states + at) = make_float2(scale * first, scale * second);
         });
       }
-      ++next_stop_;
-    } while (next_stop_ < args_.stop_count && args_.stops[next_stop_].step == step);
-    set_stop_row(segments);
+      ++stop;
+    } while (stop < args_.stop_count && args_.stops[stop].step == step);
+    stop_row_ = row_of_stop(stop, segments);
   }
 
   /// `ends`: the item does.
@@ -361,8 +360,7 @@ class StateWarpgroup {
   hopper::RingPositions at_;
   struct Nothing {};
   using OfStops = std::conditional_t<T::kStops, int, Nothing>;
-  [[no_unique_address]] OfStops next_stop_;  ///< in stops
-  [[no_unique_address]] OfStops stop_row_;   ///< its step in the sequence, or kNoStop
+  [[no_unique_address]] OfStops stop_row_;  ///< the next one's step in the sequence, or kNoStop
 };
 
 }  // namespace ssmbench::ssd_hopper

@@ -26,13 +26,13 @@ Variant variant_for(int states, bool gated) {
 template <class Io, int kTiles, int kStates, bool kGated>
 PackedVariant packed_variant_of(bool stops) {
   using Outputs = PackedTraits<Io, Pass::outputs, kTiles, kStates, kGated>;
+  using WithStops = PackedTraits<Io, Pass::outputs, kTiles, kStates, kGated, true>;
+  const auto kernel = stops ? ssd_kernel<WithStops> : ssd_kernel<Outputs>;
   if constexpr (kTiles == 2) {
-    return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, nullptr, 0};
+    return {kernel, Outputs::Layout::kBytes, nullptr, 0};
   } else {
-    using WithStops = PackedTraits<Io, Pass::outputs, 1, kStates, kGated, true>;
     using States = PackedTraits<Io, Pass::states, 1, kStates, false>;
-    return {stops ? ssd_kernel<WithStops> : ssd_kernel<Outputs>, Outputs::Layout::kBytes,
-            ssd_parts_kernel<States>, States::Layout::kBytes};
+    return {kernel, Outputs::Layout::kBytes, ssd_parts_kernel<States>, States::Layout::kBytes};
   }
 }
 

@@ -30,7 +30,7 @@ template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);
 /// Of f32 tensors, items of two row tiles, for a padded dstate of 64 or 128.
 Variant tf32_variant(int states);
-/// `stops`: with states on the way, of items of one tile.
+/// `stops`: with states on the way.
 template <class Io, int kTiles>
 PackedVariant packed_variant_for(int states, bool gated, bool stops);
 

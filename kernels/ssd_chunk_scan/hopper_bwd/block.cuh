@@ -24,9 +24,13 @@ inline constexpr int kThreads = 3 * kGroupThreads;          ///< of a block with
 inline constexpr int kGradientThreads = 4 * kGroupThreads;  ///< of one of ssd_hopper_gradients_kernel
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
+/// (B, L, H, P) and (B, L, G, N); z and dz only where they exist.
+struct GradientMaps {
+  CUtensorMap x, z, dout, dx, dz, B, C;
+};
+
 /// Arguments of the kernel.
-struct GradientArgs {
-  CUtensorMap x, z, dout, dx, dz, B, C;  ///< (B, L, H, P) and (B, L, G, N); z and dz only where they exist
+struct GradientArgs : GradientMaps {
   SsdBwdArgs bwd;
   ChunkedBwdPlan plan;
   ChunkedBwdWorkspace workspace;
@@ -295,6 +299,8 @@ struct BlockPlace {
   __device__ std::int64_t row(const GradientArgs& args, int head) const {
     return args.plan.row(b, chunk, first_head + head, args.bwd.in.nheads);
   }
+  /// Of the tensors that are stored, for the thread that stores.
+  __device__ static const GradientMaps& stored_maps(const GradientArgs& args) { return args; }
 };
 
 /// Index of a thread in its warpgroup. Volatile, so that each role takes its own.

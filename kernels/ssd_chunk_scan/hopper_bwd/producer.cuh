@@ -63,17 +63,18 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
   }
 }
 
-/// By one thread. Shared: SharedMemory, or one like it.
-template <class T, class Shared>
-__device__ void store_gradients(const GradientArgs& args, const Shared& shared) {
-  const BlockPlace place(args);
+/// By one thread. Shared: SharedMemory, or one like it; Place: BlockPlace, or one like it, of Args.
+template <class T, class Place = BlockPlace, class Args, class Shared>
+__device__ void store_gradients(const Args& args, const Shared& shared) {
+  const Place place(args);
+  const GradientMaps& maps = place.stored_maps(args);
   const auto ring = shared.inputs();
   typename Shared::Inputs::Position at;
 #pragma unroll 1  // the code of all roles has to fit in the instruction cache
   for (int head = 0; head < place.heads; ++head, at.advance()) {
     ring.wait_done(at);
-    hopper::store_tile(args.dx, head_tile(place, head), shared.dx_tile(at));
-    if constexpr (T::kGated) hopper::store_tile(args.dz, head_tile(place, head), shared.z_tile(at));
+    hopper::store_tile(maps.dx, head_tile(place, head), shared.dx_tile(at));
+    if constexpr (T::kGated) hopper::store_tile(maps.dz, head_tile(place, head), shared.z_tile(at));
     hopper::wait_stores_read();
     hopper::barrier_arrive(ring.empty(at));
   }

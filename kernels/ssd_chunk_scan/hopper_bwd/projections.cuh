@@ -76,11 +76,12 @@ __device__ __forceinline__ void add_weighted(float (&to)[32], const float (&prod
 
 enum class Projection { B, C };
 
-/// dB or dC, or the slice's sum of it to the workspace. N is a multiple of 8.
-template <class Io, int kHalves>
-__device__ __forceinline__ void write_projection(const GradientArgs& args, Projection which,
+/// dB or dC, or the slice's sum of it to the workspace. N is a multiple of 8. Place: BlockPlace, or one like it, of
+/// Args.
+template <class Io, int kHalves, class Place = BlockPlace, class Args>
+__device__ __forceinline__ void write_projection(const Args& args, Projection which,
                                                  const ProjectionSums<kHalves>& from, const Patch& at) {
-  const BlockPlace place(args);
+  const Place place(args);
   const SsdInputs& in = args.bwd.in;
   const ChunkedBwdPlan& plan = args.plan;
   const auto states = static_cast<int>(in.dstate);

@@ -357,13 +357,13 @@ class WalkBlock {
   }
 
   /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements that exist. N is a
-  /// multiple of 8.
+  /// multiple of 8. `row`: of (b, head).
   template <class Visit>
-  __device__ void for_each_pair(float (&state)[kRegisters], int thread, const Visit& visit) const {
+  __device__ void for_each_pair(float (&state)[kRegisters], int thread, std::int64_t row,
+                                const Visit& visit) const {
     const SsdInputs& in = args_.in;
     const int p = thread / 32 * 16 + thread % 32 / 4;
-    const std::int64_t upper =
-        ((static_cast<std::int64_t>(b_) * in.nheads + head_) * in.headdim + p) * in.dstate + thread % 4 * 2;
+    const std::int64_t upper = (row * in.headdim + p) * in.dstate + thread % 4 * 2;
     const std::int64_t lower = upper + 8 * in.dstate;
 #pragma unroll
     for (int j = 0; j < kRegisters / 4; ++j) {
@@ -374,25 +374,39 @@ class WalkBlock {
   }
 
   __device__ void enter(float (&state)[kRegisters], int thread) const {
-    if (kImages && begin_ > 0) {  // what the part before has left
-      const float* from = handed(index_ - 1) + thread;
-#pragma unroll
-      for (int i = 0; i < kRegisters; ++i) state[i] = from[i * kGroupThreads];
-      return;
-    }
+    if (kImages && begin_ > 0) return take_over(state, thread);
+    clear(state);
+    if (args_.first == nullptr || begin_ > 0) return;
+    start(state, thread, state_row());
+  }
+  __device__ void leave(float (&state)[kRegisters], int thread) const {
+    if (args_.last == nullptr || end_ < args_.chunks) return;
+    finish(state, thread, state_row());
+  }
+
+  __device__ std::int64_t state_row() const {
+    return static_cast<std::int64_t>(b_) * args_.in.nheads + head_;
+  }
+  __device__ static void clear(float (&state)[kRegisters]) {
 #pragma unroll
     for (float& value : state) value = 0.0F;
-    if (args_.first == nullptr || begin_ > 0) return;
-    for_each_pair(state, thread, [&](std::int64_t at, float& first, float& second) {
+  }
+  /// What the part before has left.
+  __device__ void take_over(float (&state)[kRegisters], int thread) const {
+    const float* from = handed(index_ - 1) + thread;
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) state[i] = from[i * kGroupThreads];
+  }
+  /// The state that a walk starts from, which is there, and the one that it ends with.
+  __device__ void start(float (&state)[kRegisters], int thread, std::int64_t row) const {
+    for_each_pair(state, thread, row, [&](std::int64_t at, float& first, float& second) {
       const float2 pair = *reinterpret_cast<const float2*>(args_.first + at);
       first = pair.x;
       second = pair.y;
     });
   }
-
-  __device__ void leave(float (&state)[kRegisters], int thread) const {
-    if (args_.last == nullptr || end_ < args_.chunks) return;
-    for_each_pair(state, thread, [&](std::int64_t at, float first, float second) {
+  __device__ void finish(float (&state)[kRegisters], int thread, std::int64_t row) const {
+    for_each_pair(state, thread, row, [&](std::int64_t at, float first, float second) {
       *reinterpret_cast<float2*>(args_.last + at) = make_float2(first, second);
     });
   }

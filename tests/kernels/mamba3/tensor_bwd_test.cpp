@@ -126,12 +126,13 @@ class Products {
         dstates_(plan.rows) {}
 
   void run() {
-    for (std::int64_t head = 0; head < plan_.batch * plan_.nheads; ++head) {
+    for (std::int64_t head = 0; head < plan_.sequences * plan_.nheads; ++head) {
       walk(head, true);
       walk(head, false);
     }
     for (std::int64_t index = 0; index < plan_.rows; ++index) {
-      const Row row(plan_, index);
+      const Row row(plan_, index, work_.table.chunks);
+      if (row.steps == 0) continue;
       load(row);
       take_squares(row);
       take_inputs(row);
@@ -143,9 +144,9 @@ class Products {
 
  private:
   std::int64_t elements() const { return std::int64_t{headdim_} * dstate_; }
-  std::int64_t state_at(const Row& row) const { return row.b * plan_.nheads + row.head; }
+  std::int64_t state_at(const Row& row) const { return row.sequence * plan_.nheads + row.head; }
   /// Rows of the chunk are (step, rank).
-  bool is_last(const Row& row, int t) const { return row.start + t / ranks_ + 1 == plan_.seqlen; }
+  bool is_last(const Row& row, int t) const { return row.closes && t / ranks_ + 1 == row.steps; }
   float step(const Row& row, int which, int t) const {
     return work_.steps[(row.index * kStepFloats + which) * kSteps + t];
   }
@@ -172,9 +173,10 @@ class Products {
         args_.dfinal_ssm != nullptr && plan_.halves ? work_.last_adjoint : args_.dfinal_ssm;
     const float* const first = forward ? seed : last;
     if (first != nullptr) state.assign(first + head * elements(), first + (head + 1) * elements());
-    for (std::int64_t i = 0; i < plan_.chunks; ++i) {
-      const std::int64_t chunk = forward ? i : plan_.chunks - 1 - i;
-      const Row row(plan_, plan_.row(head / plan_.nheads, chunk, head % plan_.nheads, plan_.nheads));
+    const ChunkRun chunks = chunks_of(plan_, work_, head / plan_.nheads);
+    for (std::int64_t i = 0; i < chunks.count; ++i) {
+      const std::int64_t chunk = chunks.first + (forward ? i : chunks.count - 1 - i);
+      const Row row(plan_, chunk * plan_.nheads + head % plan_.nheads, work_.table.chunks);
       Floats& image = (forward ? states_ : dstates_)[row.index];
       image = state;
       for (float& x : image) x = rounded(x);
@@ -365,14 +367,22 @@ class Products {
   Floats out_ = Floats(kSteps), into_ = out_, column_ = out_, own_ = out_;
 };
 
+void make_table(const Mamba3Args& args, const Plan& plan, const Workspace& work, const ShuffledTeam& team) {
+  std::vector<std::int32_t> runs(kSequenceRuns);
+  make_sequence_table(args.cu_seqlens, plan.sequences, plan.chunks, work.table, runs.data(), team);
+}
+
 /// All kernels of a problem, in the order of their launch.
 template <class Form>
 void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, unsigned seed) {
   const ShuffledTeam team(seed);
-  const std::int64_t heads = plan.batch * plan.nheads;
+  const std::int64_t heads = plan.sequences * plan.nheads;
+  const std::int64_t spans = plan.batch * plan.nheads * plan.spans;
+  const SequenceChunk* const table = work.table.chunks;
+  if (plan.packed) make_table(args.in, plan, work, team);
   const std::int64_t state = std::int64_t{plan.headdim} * plan.dstate;
   std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
-  for (std::int64_t span = 0; span < heads * plan.spans; span += kIncrementSpans)
+  for (std::int64_t span = 0; span < spans; span += kIncrementSpans)
     add_increments<HostBf16, Form>(args.in, plan, work, span, parts.data(), team);
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
   for (std::int64_t at = 0; at < heads * state; ++at) {
@@ -380,15 +390,13 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
     if (plan.halves && args.dfinal_ssm != nullptr) copy_last_adjoint(args, plan, work, at);
   }
   const auto prepare = std::make_unique<PrepareMemory>();
-  for (std::int64_t span = 0; span < heads * plan.spans; ++span)
+  for (std::int64_t span = 0; span < spans; ++span) {
+    const Span row(plan, span, table);
     if (plan.halves)
-      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in,          plan, work, *prepare,
-                                                      Span(plan, span), true, team}
-          .run();
+      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in, plan, work, *prepare, row, true, team}.run();
     else
-      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in,          plan, work, *prepare,
-                                                       Span(plan, span), true, team}
-          .run();
+      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in, plan, work, *prepare, row, true, team}.run();
+  }
   if constexpr (Form::kIsMimo)
     for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet; ++at)
       raise_ranks<HostBf16>(args, plan, work, at);
@@ -399,8 +407,8 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
     for (std::int64_t head = 0; head < heads; ++head)
       store_start<HostBf16>(args, plan, work, head, scratch.data(), team);
   const auto finish = std::make_unique<FinishMemory>();
-  for (std::int64_t span = 0; span < heads * plan.spans; ++span)
-    Finish<HostBf16, Form, ShuffledTeam>{args, plan, work, *finish, Span(plan, span), team}.run();
+  for (std::int64_t span = 0; span < spans; ++span)
+    Finish<HostBf16, Form, ShuffledTeam>{args, plan, work, *finish, Span(plan, span, table), team}.run();
   for (std::int64_t at = 0; at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet; ++at)
     add_heads<HostBf16>(args, plan, work, at);
   for (std::int64_t head = 0; head < plan.nheads; ++head)
@@ -503,18 +511,57 @@ TEST_CASE("a phase tile has the pairs of two angle vectors of a thread in one", 
   CHECK((*slots.begin() == 0 && *slots.rbegin() == kTilePairs - 1));
 }
 
+TEST_CASE("chunks of packed sequences are all of their steps, none of two sequences", "[mamba3]") {
+  const std::vector<std::vector<int>> cases{
+      {1}, {64}, {65, 0}, {0, 0, 1}, {63, 64, 65, 128}, {0, 200, 0, 0, 1, 64, 0}, std::vector<int>(700, 1),
+      {}};
+  for (const auto& given : cases) {
+    std::vector<int> lengths = given;
+    if (lengths.empty())
+      for (int i = 0; i < 600; ++i) lengths.push_back(i % 7 * 31);
+    std::vector<std::int32_t> borders{0};
+    for (const int length : lengths) borders.push_back(borders.back() + length);
+    const auto sequences = static_cast<std::int64_t>(lengths.size());
+    INFO(sequences << " sequences, " << borders.back() << " steps");
+    const std::int64_t most = most_sequence_chunks(borders.back(), sequences);
+    std::vector<SequenceChunk> chunks(most);
+    std::vector<std::int32_t> begins(sequences + 1);
+    std::vector<std::int32_t> runs(kSequenceRuns);
+    make_sequence_table(borders.data(), sequences, most, {chunks.data(), begins.data()}, runs.data(),
+                        ShuffledTeam(1));
+    std::int64_t chunk = 0;
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      CHECK(begins[i] == chunk);
+      for (int first = 0; first < lengths[i]; first += kSteps, ++chunk) {
+        REQUIRE(chunk < most);
+        CHECK(chunks[chunk].start == borders[i] + first);
+        CHECK(chunks[chunk].steps == std::min(lengths[i] - first, kSteps));
+        CHECK(chunks[chunk].sequence == i);
+        CHECK(chunks[chunk].ends == (first == 0 ? SequenceChunk::kOpens : 0) +
+                                        (first + kSteps >= lengths[i] ? SequenceChunk::kCloses : 0));
+      }
+    }
+    CHECK(begins[sequences] == chunk);
+    for (; chunk < most; ++chunk)
+      CHECK((chunks[chunk].start == borders.back() && chunks[chunk].steps == 0 && chunks[chunk].ends == 0));
+  }
+}
+
 TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits", "[mamba3]") {
   for (const std::int64_t angles : {1, 6, 20, 32, 36, 64})
-    for (const std::int64_t seqlen : {1, 65, 200}) {
+    for (const std::int64_t seqlen : {1, 65, 200, 300}) {
       INFO(angles << " angles, seqlen " << seqlen);
+      const bool packed = seqlen == 300;
       const Problem problem = mamba3_problem({{"dtype", "bf16"},
-                                              {"batch", size(2)},
+                                              {"batch", size(packed ? 1 : 2)},
+                                              {"cu_seqlens", packed},
+                                              {"sequences", size(packed ? 5 : 1)},
                                               {"seqlen", seqlen},
                                               {"nheads", size(3)},
                                               {"headdim", size(8)},
                                               {"dstate", size(128)},
                                               {"rope_angles", angles},
-                                              {"initial_states", seqlen == 200}},
+                                              {"initial_states", seqlen >= 200}},
                                              mamba3_siso_bwd());
       outputs_of(problem, generate_inputs(problem, {}, never_stop), [&](const Mamba3BwdArgs& args) {
         const ShuffledTeam team(1);
@@ -524,27 +571,34 @@ TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits",
         const Plan before(args.in.scan, HeadSums::kernel);
         std::vector<std::uint32_t> expected_memory = memory_of(before);
         const Workspace expected(before, expected_memory.data());
-        const std::int64_t heads = before.batch * before.nheads;
+        if (packed) make_table(args.in, before, expected, team);
+        const std::int64_t heads = before.sequences * before.nheads;
+        const std::int64_t rows = all_chunks(before, expected) * before.nheads;  // one rank: spans, too
         std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
-        for (std::int64_t span = 0; span < heads * before.spans; span += kIncrementSpans)
+        for (std::int64_t span = 0; span < rows; span += kIncrementSpans)
           add_increments<HostBf16, Siso>(args.in, before, expected, span, parts.data(), team);
         for (std::int64_t at = 0; at < heads * before.angles; ++at) add_starts(args.in, before, expected, at);
         const auto prepare = std::make_unique<PrepareMemory>();
-        for (std::int64_t span = 0; span < heads * before.spans; ++span)
-          Preparation<HostBf16, Siso, false, ShuffledTeam>{
-              args.in, before, expected, *prepare, Span(before, span), false, team}
+        for (std::int64_t span = 0; span < rows; ++span) {
+          const Span row(before, span, expected.table.chunks);
+          Preparation<HostBf16, Siso, false, ShuffledTeam>{args.in, before, expected, *prepare,
+                                                           row,     false,  team}
               .run();
+        }
 
         const Plan plan(args.in.scan, HeadSums::block);
         std::vector<std::uint32_t> own_memory = memory_of(plan);
         const Workspace work(plan, own_memory.data());
+        if (packed) make_table(args.in, plan, work, team);
         const auto memory = std::make_unique<PhaseMemory>();
-        for (std::int64_t span = 0; span < heads * plan.spans; ++span)
-          ChunkPhases<HostBf16, ShuffledTeam>{args.in, plan, work, *memory, Span(plan, span), team}.run();
+        for (std::int64_t span = 0; span < rows; ++span) {
+          const Span row(plan, span, work.table.chunks);
+          ChunkPhases<HostBf16, ShuffledTeam>{args.in, plan, work, *memory, row, team}.run();
+        }
         for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_phase_starts(args.in, plan, work, at);
 
         std::uint32_t most = 0;
-        for (std::int64_t row = 0; row < plan.rows; ++row)
+        for (std::int64_t row = 0; row < rows; ++row)
           for (int tile = 0; tile < plan.angle_tiles; ++tile)
             for (int vector = 0; vector < kPhaseVectors; ++vector)
               for (int element = 0; element < kPhaseElements; ++element) {
@@ -558,8 +612,8 @@ TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits",
                 most = std::max(most, std::min(off, 0U - off));
               }
         CHECK(most <= 0x8000);
-        CHECK(std::equal(work.steps, work.steps + plan.rows * kStepFloats * kSteps, expected.steps));
-        CHECK(std::equal(work.owns, work.owns + plan.rows * kSteps, expected.owns));
+        CHECK(std::equal(work.steps, work.steps + rows * kStepFloats * kSteps, expected.steps));
+        CHECK(std::equal(work.owns, work.owns + rows * kSteps, expected.owns));
       });
     }
 }
@@ -629,6 +683,21 @@ TEST_CASE("the gradients of cuda-chunked, products emulated, agree with the refe
                                       mamba3_siso_bwd()));
     ++turn;
   }
+  for (const std::int64_t sequences : {1, 3, 8})
+    problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                       {"seqlen", size(sequences == 8 ? 40 : 300)},
+                                       {"cu_seqlens", true},
+                                       {"sequences", sequences},
+                                       {"nheads", size(4)},
+                                       {"groups", size(2)},
+                                       {"headdim", size(8)},
+                                       {"dstate", size(16)},
+                                       {"rope_angles", size(4)},
+                                       {"z", sequences == 3},
+                                       {"D", sequences != 3},
+                                       {"initial_states", sequences != 1},
+                                       {"final_states", sequences != 1}},
+                                      mamba3_siso_bwd()));
   for (const std::int64_t dstate : {72, 128})  // two tiles of states, some of which are not turned
     problems.push_back(mamba3_problem({{"dtype", "bf16"},
                                        {"seqlen", size(130)},

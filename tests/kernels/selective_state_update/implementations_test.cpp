@@ -247,14 +247,19 @@ std::vector<Problem> product_problems() {
   return all;
 }
 
-/// So many rows of states of 8 bits that tensor cores take one token where these are rounded
-/// stochastically: heads of one tile, that end inside of one, and of two blocks of four.
+/// So many rows of states of 8 bits that cuda-step has a kernel for them beside sequences in bf16, whose blocks take
+/// one head, two and four where they are rounded stochastically: heads that end inside of a warp, in the second one of a
+/// block and in a second block.
 std::vector<Problem> many_head_problems() {
   std::vector<Problem> all;
+  std::size_t turn = 0;
   for (const char* state_dtype : {"i8", "e4m3"})
     for (const char* rounding : {"nearest", "stochastic"})
       for (const auto& [batch, headdim, dstate] :
-           {std::tuple<std::int64_t, std::int64_t, std::int64_t>{512, 16, 128}, {512, 42, 64}, {256, 74, 64}})
+           {std::tuple<std::int64_t, std::int64_t, std::int64_t>{512, 16, 128},
+            {512, 40, 64},
+            {64, 72, 128}}) {
+        ++turn;
         all.push_back(mamba2_step({{"dtype", "bf16"},
                                    {"state_dtype", state_dtype},
                                    {"rounding", rounding},
@@ -265,9 +270,47 @@ std::vector<Problem> many_head_problems() {
                                    {"headdim", headdim},
                                    {"dstate", dstate},
                                    {"groups", size(4)},
-                                   {"D", true},
-                                   {"z", true},
+                                   {"dt_dtype", turn % 2 == 0 ? "io" : "f32"},
+                                   {"D", turn % 3 != 0},
+                                   {"z", turn % 4 != 0},
+                                   {"dt_bias", turn % 5 != 0},
                                    {"dt_softplus", true}}));
+      }
+  return all;
+}
+
+/// Whole tiles of channels of 16 states, so many that cuda-step has a kernel for them, whose warps take one sequence, two
+/// and four, the last ones of a block fewer: every pair of dtypes, every optional part, several groups.
+std::vector<Problem> channel_tile_problems(std::int64_t tokens) {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const char* dtype : kDtypes)
+    for (const char* state_dtype : kDtypes)
+      for (const auto& [batch, dim] : {std::pair<std::int64_t, std::int64_t>{269, 128}, {533, 384}}) {
+        ++turn;
+        Axes axes{{"dtype", dtype},
+                  {"state_dtype", state_dtype},
+                  {"batch", batch},
+                  {"tokens", tokens},
+                  {"dim", dim},
+                  {"dstate", size(16)},
+                  {"groups", size(1 + turn % 2)},
+                  {"dt_dtype", turn % 4 < 2 ? "io" : "f32"},
+                  {"D", turn % 3 != 0},
+                  {"z", turn % 4 != 0},
+                  {"dt_bias", turn % 5 != 0},
+                  {"dt_softplus", turn % 7 != 0},
+                  {"intermediate", tokens > 1 && turn % 4 == 1}};
+        if (turn % 3 != 1) {
+          axes["slots"] = (tokens + 1) * batch + 3;
+          axes["store"] = turn % 3 == 0 ? "last" : turn % 2 == 0 ? "apart" : "each";
+          axes["pads"] = size(7);
+        }
+        all.push_back(mamba1_step(axes));
+      }
+  if (tokens == 1)
+    all.push_back(mamba1_step(
+        {{"dtype", "bf16"}, {"batch", size(701)}, {"dim", size(2048)}, {"dstate", size(16)}, {"z", true}}));
   return all;
 }
 
@@ -286,6 +329,8 @@ void check_device(const DeviceInfo& device) {
   if (device.kind == DeviceKind::cuda) {
     check_all(scaled_many_row_problems(), device, "mamba");
     check_all(many_head_problems(), device, "trained");
+    for (const char* distribution : {"mamba", "trained"})
+      for (const std::int64_t tokens : {1, 3}) check_all(channel_tile_problems(tokens), device, distribution);
   }
   for (const char* distribution : {"mamba", "trained"}) {
     check_all(product_problems(), device, distribution);

@@ -29,9 +29,11 @@ def scan_stored(tensors, second_layout):
     ]
 
 
-def scan_outputs(u, A, channels_last):
+def scan_outputs(u, A, channels_last, keeps_x):
+    """out, last_state, and x, which is empty unless it is kept."""
     out = empty_like(u, CHANNELS_LAST if channels_last else None)
-    return out, torch.empty((u.shape[0], *A.shape), dtype=A.dtype, device=A.device)
+    of_x = (u.shape[0], -(-u.shape[2] // STEPS_OF_X), *A.shape) if keeps_x else (0,)
+    return out, *[torch.empty(size, dtype=A.dtype, device=A.device) for size in ((u.shape[0], *A.shape), of_x)]
 
 
 @operator("selective_scan_fwd")
@@ -45,17 +47,21 @@ def selective_scan_fwd(
     z: Tensor | None,
     delta_bias: Tensor | None,
     delta_softplus: bool,
-) -> tuple[Tensor, Tensor]:
+    keeps_x: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
     channels_last = has_channels_last(u)
-    outputs = scan_outputs(u, A, channels_last)
+    outputs = scan_outputs(u, A, channels_last, keeps_x)
     inputs = scan_stored((u, delta, A, B, C, D, z, delta_bias), channels_last)
-    scan_forward((*inputs, *outputs), (delta_softplus,), channels_last)
+    if keeps_x:
+        scan_forward_with_x((*inputs, *outputs), (delta_softplus,), channels_last)
+    else:
+        scan_forward((*inputs, *outputs[:2]), (delta_softplus,), channels_last)
     return outputs
 
 
 @selective_scan_fwd.register_fake
-def _(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
-    return scan_outputs(u, A, has_channels_last(u))
+def _(u, delta, A, B, C, D, z, delta_bias, delta_softplus, keeps_x):
+    return scan_outputs(u, A, has_channels_last(u), keeps_x)
 
 
 def scan_gradients(tensors, second_layout):
@@ -76,107 +82,39 @@ def selective_scan_bwd(
     z: Tensor | None,
     delta_bias: Tensor | None,
     dout: Tensor,
+    x: Tensor | None,
     delta_softplus: bool,
 ) -> list[Tensor]:
     inputs = (u, delta, A, B, C, D, z, delta_bias)
     channels_last = has_channels_last(u)
     gradients = scan_gradients(inputs, channels_last)
     inputs = scan_stored((*inputs, dout), channels_last)
-    scan_backward((*inputs, *gradients), (delta_softplus,), channels_last)
+    if x is None:
+        scan_backward((*inputs, *gradients), (delta_softplus,), channels_last)
+    else:
+        scan_backward_with_x((*inputs, x, *gradients), (delta_softplus,), channels_last)
     return [gradient for gradient in gradients if gradient is not None]
 
 
 @selective_scan_bwd.register_fake
-def _(u, delta, A, B, C, D, z, delta_bias, dout, delta_softplus):
+def _(u, delta, A, B, C, D, z, delta_bias, dout, x, delta_softplus):
     gradients = scan_gradients((u, delta, A, B, C, D, z, delta_bias), has_channels_last(u))
     return [gradient for gradient in gradients if gradient is not None]
 
 
 def save_scan(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:-1])
-    ctx.delta_softplus = inputs[-1]
+    *tensors, ctx.delta_softplus, keeps_x = inputs
+    ctx.set_materialize_grads(False)  # zeros in place of the gradient of x, which nobody sees
+    ctx.save_for_backward(*tensors, output[2] if keeps_x else None)
 
 
-def differentiate_scan(ctx, dout, _):
-    tensors = ctx.saved_tensors
-    gradients = call(selective_scan_bwd, (*tensors, dout), ctx.delta_softplus)
-    return *spread(gradients, tensors), None
+def differentiate_scan(ctx, dout, *_):
+    *tensors, x = ctx.saved_tensors
+    gradients = call(selective_scan_bwd, (*tensors, dout, x), ctx.delta_softplus)
+    return *spread(gradients, tensors), None, None
 
 
 differentiable(selective_scan_fwd, save_scan, differentiate_scan)
-
-
-def scan_outputs_and_x(u, A, channels_last):
-    states = -(-u.shape[2] // STEPS_OF_X)
-    x = torch.empty((u.shape[0], states, *A.shape), dtype=A.dtype, device=A.device)
-    return *scan_outputs(u, A, channels_last), x
-
-
-@operator("selective_scan_fwd_with_x")
-def selective_scan_fwd_with_x(
-    u: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor | None,
-    z: Tensor | None,
-    delta_bias: Tensor | None,
-    delta_softplus: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    channels_last = has_channels_last(u)
-    outputs = scan_outputs_and_x(u, A, channels_last)
-    inputs = scan_stored((u, delta, A, B, C, D, z, delta_bias), channels_last)
-    scan_forward_with_x((*inputs, *outputs), (delta_softplus,), channels_last)
-    return outputs
-
-
-@selective_scan_fwd_with_x.register_fake
-def _(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
-    return scan_outputs_and_x(u, A, has_channels_last(u))
-
-
-@operator("selective_scan_bwd_with_x")
-def selective_scan_bwd_with_x(
-    u: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor | None,
-    z: Tensor | None,
-    delta_bias: Tensor | None,
-    x: Tensor,
-    dout: Tensor,
-    delta_softplus: bool,
-) -> list[Tensor]:
-    inputs = (u, delta, A, B, C, D, z, delta_bias)
-    channels_last = has_channels_last(u)
-    gradients = scan_gradients(inputs, channels_last)
-    inputs = scan_stored((*inputs, dout), channels_last)
-    scan_backward_with_x((*inputs, x, *gradients), (delta_softplus,), channels_last)
-    return [gradient for gradient in gradients if gradient is not None]
-
-
-@selective_scan_bwd_with_x.register_fake
-def _(u, delta, A, B, C, D, z, delta_bias, x, dout, delta_softplus):
-    gradients = scan_gradients((u, delta, A, B, C, D, z, delta_bias), has_channels_last(u))
-    return [gradient for gradient in gradients if gradient is not None]
-
-
-def save_scan_and_x(ctx, inputs, output):
-    ctx.set_materialize_grads(False)  # zeros in place of the gradient of x, which nobody sees
-    ctx.save_for_backward(*inputs[:-1], output[2])
-    ctx.delta_softplus = inputs[-1]
-
-
-def differentiate_scan_with_x(ctx, dout, *_):
-    tensors = ctx.saved_tensors
-    gradients = call(selective_scan_bwd_with_x, (*tensors, dout), ctx.delta_softplus)
-    return *spread(gradients, tensors[:-1]), None
-
-
-differentiable(selective_scan_fwd_with_x, save_scan_and_x, differentiate_scan_with_x)
 
 
 def projection(tensor, dtype, is_complex):
@@ -204,18 +142,17 @@ def selective_scan(
     (transposed: dim over groups) a multiple of 8.
     """
     given, softplus = (u, delta, A, B, C, D, z, delta_bias), bool(delta_softplus)
-    if keep_states and needs_gradients(given):
-        out, last_state = scan_of(*given, softplus, selective_scan_fwd_with_x)
-        return (out, last_state.detach()) if return_last_state else out
-    results = scan_forward.repeated(given, softplus)
+    keeps_x = keep_states and needs_gradients(given)
+    results = None if keeps_x else scan_forward.repeated(given, softplus)
     if results is None:
-        results = scan_of(*given, softplus)
-        scan_forward.remember(given, softplus, results)
+        results = scan_of(*given, softplus, keeps_x)
+        if not keeps_x:
+            scan_forward.remember(given, softplus, results)
     out, last_state = results
     return (out, last_state.detach()) if return_last_state else out
 
 
-def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus, scan=selective_scan_fwd):
+def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus, keeps_x=False):
     """out and last_state, in the dtypes that they are to have."""
     is_complex = A.is_complex()
     dtype = io_dtype(u, delta, z) if is_complex else io_dtype(u, delta, z, *[t for t in (B, C) if t.dim() > 2])
@@ -225,5 +162,5 @@ def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus, scan=selective_
         (u, delta, A, B, C, D, z, delta_bias),
         (dtype, dtype, rate, B.dtype, C.dtype, torch.float32, dtype, torch.float32),
     )
-    out, last_state, *_ = call(scan, tensors, delta_softplus)
+    out, last_state, _ = call(selective_scan_fwd, tensors, delta_softplus, keeps_x)
     return converted(out, u.dtype), last_state

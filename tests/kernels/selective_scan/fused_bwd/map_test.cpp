@@ -30,7 +30,7 @@ Problem problem(std::int64_t batch, std::int64_t dim, std::int64_t seqlen, const
 }
 
 BackwardPlan plan_of(const Problem& of) {
-  return plan_backward(SelectiveScan(of), tensor_bytes(of));
+  return plan_backward(SelectiveScan(of), tensor_bytes(of), of.dtype() != DType::f32);
 }
 
 }  // namespace
@@ -131,6 +131,19 @@ TEST_CASE("fast backward: blocks go through all segments in turn where they fill
       CHECK((plan.runs() - 1) * plan.run() < plan.segments());
       CHECK(plan.span_segments() % plan.run() == 0);
     }
+}
+
+TEST_CASE("fast backward: blocks of few channels are small, two of them on a multiprocessor") {
+  const auto plan = [](std::int64_t dim, std::int64_t groups, std::int64_t dstate) {
+    return plan_of(problem(1, dim, 65536, "bf16", dstate, groups));
+  };
+  for (const std::int64_t groups : {1, 3}) {
+    CHECK(plan(64 * groups, groups, 16).small_blocks());
+    CHECK_FALSE(plan(65 * groups, groups, 16).small_blocks());
+  }
+  CHECK_FALSE(plan(64, 1, 17).small_blocks());
+  CHECK(plan(64, 1, 16).segment_blocks() == 1);
+  CHECK(plan(65, 1, 16).segment_blocks() == kSegmentBlocks);
 }
 
 TEST_CASE("fast backward: the parts of the workspace do not overlap") {

@@ -125,21 +125,46 @@ TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
   CHECK_FALSE(has_products(63, 128, 4));
 }
 
-TEST_CASE("cuda-step's tensor cores cover every row of states of 8 bits once") {
-  for (const std::int64_t batch : {1, 100, 10'000})
-    for (int headdim = 2; headdim <= 256; headdim += 2) {
-      const StepPlan plan = plan_coded_heads(batch, 3, headdim);
-      CAPTURE(headdim, batch);
-      REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
-      REQUIRE((plan.tiles - 1) * kCodedHeadsTiles * kProductRows < headdim);
-      REQUIRE(plan.warps == 1);
-      REQUIRE(plan.sections == 3);
-      REQUIRE(plan.batch_tiles == batch);
+TEST_CASE("cuda-step's blocks take several heads of states of 8 bits that are rounded stochastically") {
+  const auto run = [](std::int64_t batch, std::int64_t heads, std::int64_t of_group, bool is_stochastic) {
+    return coded_heads_run(plan_quantized(batch, heads, 64, 128, 1, true), of_group, is_stochastic);
+  };
+  CHECK(run(256, 128, 16, false) == 1);
+  CHECK(run(256, 128, 16, true) == 4);
+  CHECK(run(64, 64, 8, true) == 4);  // 1024 blocks are left
+  CHECK(run(32, 64, 8, true) == 2);
+  CHECK(run(16, 64, 8, true) == 1);
+  CHECK(run(256, 96, 6, true) == 3);  // 4 do not divide a group
+  CHECK(run(256, 128, 1, true) == 1);
+  const auto has = [](std::int64_t batch, std::int64_t headdim, int dstate, DType state) {
+    return has_coded_heads(plan_quantized(batch, 16, headdim, dstate, 1, true), headdim, dstate, state);
+  };
+  CHECK(has(256, 64, 128, DType::i8));
+  CHECK(has(256, 36, 64, DType::e4m3));
+  CHECK_FALSE(has(256, 36, 128, DType::e4m3));  // rows of a thread are all there or none
+  CHECK_FALSE(has(256, 64, 256, DType::i8));
+  CHECK_FALSE(has(256, 64, 128, DType::i16));
+  CHECK_FALSE(has(1, 64, 128, DType::i8));  // few
+}
+
+TEST_CASE("cuda-step's tiles of channels cover every sequence once") {
+  for (const std::int64_t batch : {1, 37, 512, 10'000})
+    for (const std::int64_t channels : {64, 2048, 8192}) {
+      const StepPlan plan = plan_channel_tiles(batch, 2, channels, 1);
+      CAPTURE(batch, channels);
+      REQUIRE(plan.tiles * kTileChannels == channels);
+      REQUIRE(plan.sections == 2);
+      REQUIRE(plan.batch_tiles * plan.turns * plan.warps >= batch);
+      REQUIRE((plan.batch_tiles - 1) * plan.turns * plan.warps < batch);
     }
-  CHECK(has_coded_heads(128, 80, 64, DType::i8));
-  CHECK(has_coded_heads(64, 64, 66, DType::e4m3));      // two blocks a head
-  CHECK_FALSE(has_coded_heads(64, 64, 64, DType::i8));  // few
-  CHECK_FALSE(has_coded_heads(128, 80, 64, DType::i16));
+  CHECK(plan_channel_tiles(64, 1, 8192, 1).turns == 4);   // 512 blocks, all at once
+  CHECK(plan_channel_tiles(512, 1, 2048, 1).turns == 7);  // 608
+  CHECK(plan_channel_tiles(512, 1, 2048, 4).turns == 8);  // 512, of which fewer are at once
+  CHECK(plan_channel_tiles(512, 1, 8192, 1).turns == kManyChannelTileTurns);
+  CHECK(has_channel_tiles(64, 1, 8192, 16));
+  CHECK_FALSE(has_channel_tiles(4, 1, 8192, 16));  // as many blocks as multiprocessors, nearly
+  CHECK_FALSE(has_channel_tiles(64, 1, 8224, 16));
+  CHECK_FALSE(has_channel_tiles(64, 1, 8192, 32));
 }
 
 TEST_CASE(

@@ -191,6 +191,14 @@ std::vector<Problem> stop_problems() {
                                        {"dstate", size(stops == 300 ? 40 : 128)},
                                        {"z", sequences == 5}}));
   all.push_back(packed_problem_of({{"seqlen", size(200)}, {"states_at", size(200)}}));
+  for (const bool z : {false, true})  // items of two tiles, one of them absent
+    all.push_back(packed_problem_of({{"seqlen", size(1000)},
+                                     {"sequences", size(40)},
+                                     {"nheads", size(25)},
+                                     {"states_at", size(30)},
+                                     {"lengths", "ragged"},
+                                     {"dstate", size(z ? 40 : 128)},
+                                     {"z", z}}));
   return all;
 }
 

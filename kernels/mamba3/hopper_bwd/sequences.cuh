@@ -1,0 +1,45 @@
+#pragma once
+
+// Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with it,
+// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them.
+
+#include "kernels/common/hopper/bounded_maps.cuh"
+#include "kernels/mamba3/tensor_bwd/plan.h"
+#include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
+
+namespace ssmbench::mamba3_bwd {
+
+namespace ssd = ssd_hopper_bwd;
+
+static_assert(sizeof(ssd::GradientMaps) == kSequenceMaps * kMapBytes);
+
+/// Null where sequences are not packed.
+__device__ __forceinline__ const ssd::GradientMaps* sequence_maps(const Workspace& work) {
+  return work.table.chunks == nullptr ? nullptr : static_cast<const ssd::GradientMaps*>(work.sequence_maps);
+}
+
+__device__ __forceinline__ SequenceChunk load_chunk(const SequenceChunk* chunk) {
+  const int4 of = __ldg(reinterpret_cast<const int4*>(chunk));
+  return {of.x, of.y, of.z, of.w};
+}
+
+inline constexpr int kMapThreads = 256;
+
+/// A map with each thread. `gated`: those of z and dz exist.
+__global__ void __launch_bounds__(kMapThreads)
+    mamba3_sequence_maps_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
+                                const std::int32_t* cu_seqlens, std::int64_t sequences, void* to) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const std::int64_t i = std::int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (i >= sequences * kSequenceMaps) return;
+  const std::int64_t sequence = i / kSequenceMaps;
+  const CUtensorMap* const map = &maps.x + (i - sequence * kSequenceMaps);
+  if (!gated && (map == &maps.z || map == &maps.dz)) return;
+  constexpr int kTime = 2;
+  hopper::store_bounded_map<kTime>(static_cast<CUtensorMap*>(to)[i], *map, cu_seqlens[sequence + 1]);
+#else
+  __trap();
+#endif
+}
+
+}  // namespace ssmbench::mamba3_bwd
