@@ -35,14 +35,11 @@ Launch rank_walks(const Mamba3BwdArgs& args, const SsdBwdArgs& of_heads, const P
   const auto of_group = [&](const void* data) {
     return ssd::map_sequences(data, in, plan.groups, in.dstate);
   };
-  const auto of_head = [&](const void* data) { return ssd::map_sequences(data, in, in.nheads, in.dstate); };
   const std::int64_t heads = plan.batch * plan.nheads;
   const int parts = ssd::walk_parts(heads, plan.chunks);
   const RankWalkArgs walks{
       .of_k = of_group(plan.halves ? work.paired_k : args.in.K),
       .of_q = of_group(plan.halves ? work.paired_q : args.in.Q),
-      .k = of_head(work.k),
-      .q = of_head(work.q),
       .bwd = args,
       .plan = plan,
       .work = work,

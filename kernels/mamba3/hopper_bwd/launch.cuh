@@ -27,20 +27,21 @@ inline HopperArgs make_args(const Mamba3BwdArgs& args, const SsdBwdArgs& of_head
   bwd.dB = args.dK;
   bwd.dC = args.dQ;
   const SsdInputs& in = bwd.in;
-  const auto inputs = [&](const void* data) { return ssd::map_sequences(data, in, in.nheads, in.headdim); };
-  to.x = inputs(in.x);
-  to.dout = inputs(bwd.dout);
-  if (bwd.dx != nullptr) to.dx = inputs(bwd.dx);
-  if (in.z != nullptr) {
-    to.z = inputs(in.z);
-    to.dz = inputs(bwd.dz);
+  if (!is_mimo) {
+    const auto inputs = [&](const void* data) { return ssd::map_sequences(data, in, in.nheads, in.headdim); };
+    to.x = inputs(in.x);
+    to.dout = inputs(bwd.dout);
+    to.dx = inputs(bwd.dx);
+    if (in.z != nullptr) {
+      to.z = inputs(in.z);
+      to.dz = inputs(bwd.dz);
+    }
   }
-  const auto vectors = [&](const void* of_heads, const void* of_groups) {
-    return is_mimo ? ssd::map_sequences(of_heads, in, in.nheads, in.dstate)
-                   : ssd::map_sequences(of_groups, in, plan.groups, in.dstate);
+  const auto of_group = [&](const void* data) {
+    return ssd::map_sequences(data, in, plan.groups, in.dstate);
   };
-  to.B = vectors(work.k, plan.halves ? work.paired_k : args.in.K);
-  to.C = vectors(work.q, plan.halves ? work.paired_q : args.in.Q);
+  to.B = of_group(plan.halves ? work.paired_k : args.in.K);
+  to.C = of_group(plan.halves ? work.paired_q : args.in.Q);
   static_cast<ChunkGrid&>(to.plan) = plan;
   to.plan.slices = plan.slices;
   to.plan.per_slice = plan.per_slice;

@@ -28,7 +28,7 @@ Launch sequence_maps(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Pla
 Launch turning_walks(const Mamba3BwdArgs& args, const ssd_hopper_bwd::Walks& walks, const Plan& plan,
                      const Workspace& work);
 
-/// MIMO's walks over states and their gradients, which write q, k, and V and dy of ranks as well (rank_walks.cuh).
+/// MIMO's walks over states and their gradients, which write V and dy of ranks as well (rank_walks.cuh).
 /// `handed`: room for SSD's walk_handed_layout. Throws DeviceError when a tensor cannot be mapped.
 Launch rank_walks(const Mamba3BwdArgs& args, const SsdBwdArgs& of_heads, const Plan& plan,
                   const Workspace& work, void* handed);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Products of a warpgroup that are 32 columns wide; otherwise as in kernels/common/hopper/wgmma.cuh.
+// Products of a warpgroup that are 16 columns wide; otherwise as in kernels/common/hopper/wgmma.cuh.
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/projections.cuh"
@@ -8,22 +8,20 @@
 namespace ssmbench::mamba3_bwd {
 
 /// d = a·bᵀ, or += with `accumulate`, of bf16 in shared memory; k runs along the rows of both.
-__device__ __forceinline__ void narrow_wgmma(float (&d)[16], std::uint64_t a, std::uint64_t b,
+__device__ __forceinline__ void narrow_wgmma(float (&d)[8], std::uint64_t a, std::uint64_t b,
                                              bool accumulate) {
   asm volatile(
-      "{\n.reg .pred more;\nsetp.ne.b32 more, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, more, 1, 1, 0, 0;\n"
+      "{\n.reg .pred more;\nsetp.ne.b32 more, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, more, 1, 1, 0, 0;\n"
       "}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
       : "l"(a), "l"(b), "r"(int{accumulate}));
 }
 
 /// Starts to = a·bᵀ, with sums of kInner products.
 template <int kInner>
-__device__ __forceinline__ void start_narrow_product(float (&to)[16], std::uint32_t a, std::uint32_t b) {
+__device__ __forceinline__ void start_narrow_product(float (&to)[8], std::uint32_t a, std::uint32_t b) {
   constexpr auto kAlong = hopper::Major::k;
   const std::uint64_t of_a = ssd_hopper_bwd::tile_operand(a);
   const std::uint64_t of_b = ssd_hopper_bwd::tile_operand(b);

@@ -7,21 +7,27 @@
 
 namespace ssmbench::mamba3_bwd {
 
-/// Query warpgroups, and key warpgroups: each has half of the columns of M and X, and 64 states.
+/// Query warpgroups, and key warpgroups: each has 64 states.
 inline constexpr int kRankParts = 2;
-inline constexpr int kPartColumns = kSteps / kRankParts;
-inline constexpr int kRankThreads = (1 + 2 * kRankParts) * ssd::kGroupThreads;
+/// All of them: each has 16 columns of M and X.
+inline constexpr int kRankGroups = 2 * kRankParts;
+inline constexpr int kPartColumns = kSteps / kRankGroups;
+inline constexpr int kRankThreads = (1 + kRankGroups) * ssd::kGroupThreads;
 
 /// Where a warp's sum of a rank and column lies: those of different ranks in different banks.
 __device__ inline int bias_at(int rank, int column) {
   return rank * kSteps + (column ^ rank % 4 * 8);
 }
 
+/// Floats of a row of 64 sums where a warp stages them: rows begin in different banks.
+inline constexpr int kStagedRow = 68;
+inline constexpr int kStagedBytes = 16 * kStagedRow * 4;  ///< of a warp
+
 /// What a head leaves for write_rank_flows, of each row.
 template <int kRanks>
 struct alignas(128) RankFlows {
-  float out[kRankParts][kSteps];  ///< terms that end at the row, but for the column sums
-  float into[kSteps];             ///< V·(S'·k)·leave
+  float out[kRankGroups][kSteps];  ///< terms that end at the row, but for the column sums
+  float into[kSteps];              ///< V·(S'·k)·leave
   float column[kWarpsOfGroup]
               [kSteps];    ///< column sums of M ∘ X over w, without the diagonal, of 16 rows each
   float diagonal[kSteps];  ///< of the same, row sums of blocks on the diagonal
@@ -35,11 +41,10 @@ struct alignas(128) RankFlows {
 template <int kRanks>
 inline constexpr int kOwnShare = kOwnPairs / kRanks;
 
-/// Where a block works, in shared memory: it takes divisions, and registers are short.
+/// The first head of a block, in shared memory: it takes divisions, and registers are short.
 struct RankPlace {
-  std::int64_t output;  ///< element of y and dV: the chunk's first row, first head
-  int rows;             ///< of the chunk
-  int index;            ///< the row of the plan, of the first head
+  int row;  ///< of the plan
+  int head;
 };
 
 /// Offsets in bytes; tiles are aligned to 1024.
@@ -61,7 +66,7 @@ struct RankLayout {
   static constexpr int kStepRows = kSquares + 2 * kTile;
   static constexpr int kOwns = kStepRows + kStages * ssd::kStepsBytes;
   static constexpr int kPhases = kOwns + kStages * kOwnsBytes;
-  static constexpr int kTurned = kPhases + kHalves * kPhasesBytes;  ///< dθ of q
+  static constexpr int kTurned = kPhases + 2 * kPhasesBytes;  ///< dθ of q
   static constexpr int kFlows = kTurned + kHalves * kTurnedBytes;
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(RankFlows<T::kRanks>));
   static constexpr int kPlace = kBarriers + 256;
@@ -74,11 +79,13 @@ template <class T>
 struct RankShared {
   using Traits = T;
   using Layout = RankLayout<T>;
-  using Inputs = hopper::Ring<Layout::kStages>;    ///< q, k and the steps
+  using Inputs = hopper::Ring<Layout::kStages>;    ///< Q, K and the steps
   using Operands = hopper::Ring<Layout::kStages>;  ///< V, dy, S and S': empty once the products are there
   using Squares = hopper::Ring<1>;                 ///< M and X
   using Flows = hopper::Ring<Layout::kDepth>;
-  using Phases = hopper::Ring<1>;
+  using Phases = hopper::Ring<2>;
+  using Vectors =
+      hopper::Ring<Layout::kStages>;  ///< q and k of the inputs, turned: these say when they are empty
   using Turned = hopper::Ring<1>;
 
   std::uint32_t base = (shared_address(ssd::dynamic_shared) + 1023) & ~1023U;
@@ -97,13 +104,19 @@ struct RankShared {
       return pair_at(head);
   }
 
+  /// There is room for two tiles: of two heads, or of one whose angles take both.
+  __device__ static hopper::RingPosition<2> phases_at(int head, int tiles) {
+    return tiles == 1 ? pair_at(head) : hopper::RingPosition<2>{0, static_cast<std::uint32_t>(head & 1)};
+  }
+
   __device__ Inputs inputs() const { return {base + Layout::kBarriers}; }
   __device__ Operands operands() const { return {inputs().barriers + Inputs::kBytes}; }
   __device__ Squares squares() const { return {operands().barriers + Operands::kBytes}; }
   __device__ Flows flows() const { return {squares().barriers + Squares::kBytes}; }
   __device__ Phases phases() const { return {flows().barriers + Flows::kBytes}; }
+  __device__ Vectors vectors() const { return {phases().barriers + Phases::kBytes}; }
   __device__ Turned turned(int part) const {
-    return {phases().barriers + Phases::kBytes + part * Turned::kBytes};
+    return {vectors().barriers + Vectors::kBytes + part * Turned::kBytes};
   }
 
   __device__ std::uint32_t x_tile(typename Inputs::Position at) const {
@@ -136,10 +149,13 @@ struct RankShared {
   __device__ const float* owns(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kOwns)) + at.slot * kSteps;
   }
-  __device__ std::uint32_t phases_address() const { return base + Layout::kPhases; }
+  __device__ std::uint32_t phases_address(typename Phases::Position at) const {
+    return base + Layout::kPhases + at.slot * Layout::kPhasesBytes;
+  }
   /// An angle tile.
-  __device__ const uint4* phases_of(int tile) const {
-    return reinterpret_cast<const uint4*>(pointer(Layout::kPhases) + tile * Layout::kPhasesBytes);
+  __device__ const uint4* phases_of(typename Phases::Position at, int tile) const {
+    return reinterpret_cast<const uint4*>(pointer(Layout::kPhases) +
+                                          (static_cast<int>(at.slot) + tile) * Layout::kPhasesBytes);
   }
   /// [value][thread of the warpgroup]
   __device__ float* turned_of_q(int part) const {
@@ -149,6 +165,13 @@ struct RankShared {
     return reinterpret_cast<RankFlows<T::kRanks>*>(pointer(Layout::kFlows))[at.slot];
   }
 
+  /// Room in a slot of inputs and operands for the sums of a warp, of those that have some.
+  __device__ float* stage(typename Inputs::Position at, int warp) const {
+    static_assert(Layout::kStage >= 2 * Layout::kHalves * kWarpsOfGroup * kStagedBytes);
+    return reinterpret_cast<float*>(
+        pointer(static_cast<int>(at.slot) * Layout::kStage + warp * kStagedBytes));
+  }
+
   /// Volatile, so that it is loaded where it is used.
   __device__ const volatile RankPlace& place() const {
     return *reinterpret_cast<const volatile RankPlace*>(pointer(Layout::kPlace));
@@ -156,20 +179,19 @@ struct RankShared {
   /// By one thread, before the others begin.
   __device__ void set_place(const HopperArgs& args) const {
     const ssd::BlockPlace place(args);
-    const SsdInputs& in = args.bwd.in;
-    *reinterpret_cast<RankPlace*>(pointer(Layout::kPlace)) = {
-        ((place.b * in.seqlen + place.start) * in.nheads + place.first_head) * in.headdim, place.steps_valid,
-        static_cast<int>(place.row(args, 0))};
+    *reinterpret_cast<RankPlace*>(pointer(Layout::kPlace)) = {static_cast<int>(place.row(args, 0)),
+                                                              place.first_head};
   }
 
   /// By one thread. `turning`: parts whose states turn.
   __device__ void init_barriers(int turning) const {
-    constexpr int kWarps = 2 * kRankParts * kWarpsOfGroup;  // of all who compute
+    constexpr int kWarps = kRankGroups * kWarpsOfGroup;  // of all who compute
     inputs().init(1, kWarps + 1);
     operands().init(1, kWarps + 1);
-    squares().init(kRankParts * kWarpsOfGroup, kWarps);
-    flows().init(kWarps * 32, 32);
-    phases().init(1, max(turning, 1) * 2 * kWarpsOfGroup);
+    squares().init(kWarps, kWarps);
+    flows().init(kWarps * 32, 3 * 32);
+    phases().init(1, kWarps);
+    vectors().init(kWarps, 1);
     for (int part = 0; part < turning; ++part) turned(part).init(ssd::kGroupThreads, ssd::kGroupThreads);
     hopper::barrier_init_fence();
   }

@@ -47,6 +47,31 @@ __device__ __forceinline__ void start_of_steps(float (&to)[32], std::uint32_t sq
   hopper::wgmma_commit();
 }
 
+/// A warp's sums of the rows of each rank to the 64 columns of `biases`: those of fragments `first` and after it, whose
+/// two columns `of` has.
+template <int kRanks, int kFragments>
+__device__ __forceinline__ void store_biases(const float* of, int first, float* biases, int lane) {
+#pragma unroll
+  for (int e = 0; e < kFragments; ++e)
+    *reinterpret_cast<float2*>(biases + bias_at(lane / 4 % kRanks, 8 * (first + e) + lane % 4 * 2)) =
+        make_float2(of[2 * e], of[2 * e + 1]);
+}
+/// The same of all fragments, from the sums of a lane's rows. Lanes with rows of the same rank share the fragments out.
+template <int kRanks>
+__device__ __forceinline__ void share_biases(float (&of)[16], float* biases, int lane) {
+  ssd::exchange_sums<8, 16>(of, lane);
+  int first = (lane >> 4 & 1) * 4;
+  if constexpr (kRanks <= 2) {
+    ssd::exchange_sums<4, 8>(of, lane);
+    first += (lane >> 3 & 1) * 2;
+  }
+  if constexpr (kRanks == 1) {
+    ssd::exchange_sums<2, 4>(of, lane);
+    first += lane >> 2 & 1;
+  }
+  store_biases<kRanks, kRanks>(of, first, biases, lane);
+}
+
 /// Adds dq or dk to its sums over heads, turned back if its states turn, and a warp's sums of 16 rows to the 64 columns
 /// of `biases`. `turned`: what a thread's pairs are of dθ; `tile` as turn_vector() has it; `phases`: the
 /// thread's first vector of an angle tile.
@@ -55,36 +80,39 @@ __device__ __forceinline__ void add_gradient(float (&sums)[32], float (&gradient
                                              [[maybe_unused]] float (&turned)[kOwnPairs],
                                              [[maybe_unused]] std::uint32_t tile,
                                              [[maybe_unused]] const uint4* phases, float* biases, int lane) {
+  float columns[16];
 #pragma unroll
   for (int j = 0; j < kOwnVectors; ++j) {
     if constexpr (kTurns) turn_vector(gradient, tile, phases[j * kVectorsApart<kRanks>], turned, j);
 #pragma unroll
     for (int e = 2 * j; e < 2 * j + 2; ++e) {
       float* const of = gradient + 4 * e;
-      const float2 sum = make_float2(sum_rank<kRanks>(of[0] + of[2]), sum_rank<kRanks>(of[1] + of[3]));
+      columns[2 * e] = of[0] + of[2];
+      columns[2 * e + 1] = of[1] + of[3];
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[4 * e + i] += of[i];
-      if (lane / 4 < kRanks)
-        *reinterpret_cast<float2*>(biases + bias_at(lane / 4, 8 * e + lane % 4 * 2)) = sum;
+      // Nobody else has rows of the lane's rank; and registers are short.
+      if constexpr (kRanks == 8) store_biases<kRanks, 1>(columns + 2 * e, e, biases, lane);
     }
   }
+  if constexpr (kRanks < 8) share_biases<kRanks>(columns, biases, lane);
 }
 
-/// A warp's sums of 16 rows and 32 columns: `columns` has kOfFragment sums of each of the lane's 4 fragments. To
-/// column 8·fragment + 2·(lane % 4) on, by the lanes that visit is called in.
+/// A warp's sums of 16 rows and 16 columns: `columns` has kOfFragment sums of both of the lane's fragments. To column
+/// 8·fragment + 2·(lane % 4) on, by the lanes that visit is called in.
 template <int kOfFragment, class Visit>
 __device__ __forceinline__ void sum_columns(float (&columns)[16], int lane, const Visit& visit) {
-  ssd::exchange_sums<2 * kOfFragment, 16>(columns, lane);
-  ssd::exchange_sums<kOfFragment, 8>(columns, lane);
+  ssd::exchange_sums<kOfFragment, 16>(columns, lane);
 #pragma unroll
-  for (int i = 0; i < kOfFragment; ++i) columns[i] += __shfl_xor_sync(0xFFFFFFFFU, columns[i], 4);
-  if ((lane & 4) == 0) visit(8 * ((lane >> 4 & 1) * 2 + (lane >> 3 & 1)) + lane % 4 * 2);
+  for (int i = 0; i < kOfFragment; ++i) columns[i] = sum_lanes<4, 8>(columns[i]);
+  if ((lane & 12) == 0) visit(8 * (lane >> 4 & 1) + lane % 4 * 2);
 }
 
-/// dQ or dK of a chunk, 64 states from 64·half on, or the slice's sums of it.
+/// dQ or dK of a chunk, 64 states from 64·half on, or the slice's sums of it. `stage`: 16 rows of kStagedRow, the warp's
+/// own, in which a row's states get into the order of memory.
 template <class T>
 __device__ __forceinline__ void write_states(const HopperArgs& args, ssd::Projection which, int half,
-                                             const float (&from)[32], const Patch& at) {
+                                             const float (&from)[32], const Patch& at, float* stage) {
   using Io = typename T::Io;
   const ssd::BlockPlace place(args);
   const SsdInputs& in = args.bwd.in;
@@ -93,57 +121,51 @@ __device__ __forceinline__ void write_states(const HopperArgs& args, ssd::Projec
   auto* const target = static_cast<Io*>(is_k ? args.bwd.dB : args.bwd.dC);
   const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
   float* const sums = args.workspace.projections + (place.slice * 2 + (is_k ? 0 : 1)) * all;
-  const bool is_odd = at.lane % 2 != 0;
+  // The states of a pair are neighbours, or halves apart: then a row has 32 first ones, and 32 second ones behind.
+  const int pair_apart = args.halves ? 1 : 2;
+  const int second_apart = args.halves ? 32 : 1;
+  float* const own = stage + at.lane / 4 * kStagedRow + at.lane % 4 * pair_apart;
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int t = at.row_of(2 * row);
-    const bool exists = t < place.steps_valid;
-    const std::int64_t start =
-        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate;
-    // The states of a pair are neighbours, or halves apart. Then a lane and its neighbour have two pairs, and make a
-    // word of their first states and one of their second.
-    const std::int64_t paired = start + 64 * half + at.lane % 4 * 2;
-    const std::int64_t apart = start + 32 * half + at.lane % 4;
-    const int second_apart = args.halves ? states / 2 : 1;
-    const std::int64_t first_at = args.halves ? apart : paired;
-    const std::int64_t word_at = args.halves ? apart + (is_odd ? states / 2 - 1 : 0) : paired;
-    const int fragment = args.halves ? 4 : 8;
+  for (int i = 0; i < 16; ++i) {
+    float* const to = own + i % 2 * 8 * kStagedRow + i / 2 * 4 * pair_apart;
+    to[0] = from[4 * (i / 2) + 2 * (i % 2)];
+    to[second_apart] = from[4 * (i / 2) + 2 * (i % 2) + 1];
+  }
+  __syncwarp();
+  // Of a row, four columns a lane.
+  const int column = at.lane % 16 * 4;
+  const int in_half = args.halves ? column % 32 : column;
+  const int first = half * (args.halves ? 32 : 64) + in_half;
+  const int state = first + (args.halves ? column / 32 * (states / 2) : 0);
+  if (first >= (args.halves ? states / 2 : states)) return;
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (64 * half + 8 * e >= states) break;
-      const float first = from[4 * e + 2 * row];
-      const float second = from[4 * e + 2 * row + 1];
-      if (args.plan.slices > 1) {
-        if (!exists) continue;
-        sums[first_at + fragment * e] = first;
-        sums[first_at + fragment * e + second_apart] = second;
-        continue;
-      }
-      const float other = __shfl_xor_sync(0xFFFFFFFFU, is_odd ? first : second, 1);
-      const float low = args.halves && is_odd ? other : first;
-      const float high = args.halves && !is_odd ? other : second;
-      if (exists)
-        *reinterpret_cast<std::uint32_t*>(target + word_at + fragment * e) = pack_pair<Io>(low, high);
-    }
+  for (int row = at.lane / 16; row < 16; row += 2) {
+    const int t = at.row + row;
+    if (t >= place.steps_valid) break;
+    const float4 four = *reinterpret_cast<const float4*>(stage + row * kStagedRow + column);
+    const std::int64_t to =
+        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate + state;
+    if (args.plan.slices > 1)
+      *reinterpret_cast<float4*>(sums + to) = four;
+    else
+      *reinterpret_cast<uint2*>(target + to) =
+          make_uint2(pack_pair<Io>(four.x, four.y), pack_pair<Io>(four.z, four.w));
   }
 }
 
-/// A warp's 16 rows of y or dV of ranks, rounded, to `data`. `stage`: the warp's sums of biases, not yet written. Where
-/// they have room for 8 rows, these are turned there into vectors of 16 bytes.
+/// A warp's 16 rows of y or dV of ranks, rounded, to those of row `index` of the plan in `data`. `stage`: the warp's sums
+/// of biases, not yet written. Where they have room for 8 rows, these are turned there into vectors of 16 bytes.
 template <class T>
-__device__ __forceinline__ void write_output(const HopperArgs& args, const RankShared<T>& shared, void* data,
-                                             const float (&from)[32], int head, const Patch& at,
-                                             float* stage) {
+__device__ __forceinline__ void write_output(const HopperArgs& args, void* data, std::int64_t index,
+                                             const float (&from)[32], const Patch& at, float* stage) {
   using Io = typename T::Io;
   constexpr bool kStaged = T::kRanks * kSteps * 4 >= 1024;
   constexpr int kApart = kStaged ? 4 : 8;  // rows between those of a thread
   const int lane = at.lane;
   const int row = kStaged ? at.row + lane / 8 : at.row_of(0);
   const auto headdim = static_cast<int>(args.bwd.in.headdim);
-  const int pitch = static_cast<int>(args.bwd.in.nheads) * headdim;
-  const int rows = shared.place().rows - row;  // from the thread's first one on
-  auto* to = static_cast<Io*>(data) + shared.place().output + head * headdim + row * pitch +
-             (kStaged ? lane % 8 * 8 : lane % 4 * 2);
+  auto* to =
+      static_cast<Io*>(data) + (index * kSteps + row) * kMaxHeaddim + (kStaged ? lane % 8 * 8 : lane % 4 * 2);
   if constexpr (kStaged) {
     // Vector v of row r lies at v ^ r.
     const std::uint32_t staged = shared_address(stage) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
@@ -158,17 +180,16 @@ __device__ __forceinline__ void write_output(const HopperArgs& args, const RankS
       }
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < 2; ++i, to += kApart * pitch) {
+      for (int i = 0; i < 2; ++i, to += kApart * kMaxHeaddim) {
         const int of_stage = kApart * i + lane / 8;
         const uint4 vector = vectors[of_stage * 8 + (lane % 8 ^ of_stage)];
-        if (8 * half + kApart * i < rows && lane % 8 * 8 < headdim) *reinterpret_cast<uint4*>(to) = vector;
+        if (lane % 8 * 8 < headdim) *reinterpret_cast<uint4*>(to) = vector;
       }
       __syncwarp();
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < 2; ++i, to += kApart * pitch) {
-      if (kApart * i >= rows) continue;
+    for (int i = 0; i < 2; ++i, to += kApart * kMaxHeaddim) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         if (8 * e >= headdim) break;

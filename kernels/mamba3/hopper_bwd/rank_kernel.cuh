@@ -8,12 +8,15 @@
 //           dQ and dK stay in registers, and sums over heads have one order
 //
 //     warpgroup    registers  role
-//     0 producer          64  warp 0 loads, warp 2 writes what sums over time are made from
-//     1, 2 queries       104  M, X, 32 columns each; the second one y; dQ of 64 states in 32 registers
-//     3, 4 keys          104  the second one dV; dθ; dK of 64 states in 32 registers (rank_consumers.cuh)
+//     0 producer          64  warp 0 loads; 1 writes what sums over time are made from, 2 and 3 those for biases
+//     1, 2 queries       104  the second one y; dQ of 64 states in 32 registers
+//     3, 4 keys          104  the second one dV; dθ; dK of 64 states in 32 registers
+//     1 … 4                   q and k of Q and K, 16 of each 64 states; M and X, 16 columns (rank_consumers.cuh)
+//
+// Q and K are the group's: each head's q and k are made in place of a copy of them, which comes from the L2.
 //
 // Shared memory with N = 128, in KB: V, dy, q, k, S and S' 2 × 80, and their steps 2 × 1.3; M and X 16; of rank 4
-// phases 4, dθ of q 4, flows 2 × 19.
+// phases 4, dθ of q 4, flows 2 × 20.
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper_bwd/rank_consumers.cuh"
@@ -43,8 +46,10 @@ __global__ void __launch_bounds__(kRankThreads, 1)
     const int lane = ssd::group_thread() % 32;
     if (warp == 0) {
       if (lane == 0) RankLoader<T>(args, Shared()).run();
-    } else if (warp == 2) {
+    } else if (warp == 1) {
       write_rank_flows<T>(args, Shared(), lane);
+    } else {
+      write_rank_biases<T>(args, Shared(), warp == 3, lane);
     }
   } else {
     warpgroup_reg_alloc<kRankRegisters>();

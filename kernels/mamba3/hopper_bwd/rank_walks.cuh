@@ -1,7 +1,7 @@
 #pragma once
 
 // MIMO's walks over the states at the borders of chunks and over their gradients, which make their operands
-// themselves, from Q and V, or K and dout, once for each head. The recurrence is that of SSD's walks
+// themselves, from K and V, or Q and dout, once for each head. The recurrence is that of SSD's walks
 // (ssd_chunk_scan/hopper_bwd/states.cuh), rows are (step, rank):
 //
 //   state_after   = e^decay_last · state_before + Σ_i leave_i·s_i·v_i ⊗ k_i     v = V·MIMO_V
@@ -11,7 +11,7 @@
 //           take longer. Where there are few heads, time is in parts as in SSD's walks.
 //
 //     warpgroup    registers  role
-//     0 producer          32  warp 0 loads, warp 1 stores the states, warp 2 stores k or q
+//     0 producer          32  warp 0 loads, warp 1 stores the states
 //     1 makers            96  v or dy, stored, and times its weights an operand of the walk's products
 //     2 walkers          112  the state in f32, P by N: 64 registers; K or Q of the next chunk to k or q in place
 //                             while products run: biases, turned, rounded
@@ -32,7 +32,6 @@ namespace ssmbench::mamba3_bwd {
 /// Arguments of the kernel.
 struct RankWalkArgs {
   CUtensorMap of_k, of_q;  ///< K and Q, (B, L·R, G, N), the states of a pair side by side
-  CUtensorMap k, q;        ///< (B, L·R, H, N), which are written
   Mamba3BwdArgs bwd;
   Plan plan;
   Workspace work;
@@ -54,7 +53,7 @@ struct RankWalkLayout {
   static constexpr int kVectors = kHalves * kTile;
   static constexpr int kSlot = kVectors + kTile;          ///< rows of k or q, then those of v or dy
   static constexpr int kImages = kStages * kSlot;         ///< two
-  static constexpr int kBiases = kImages + 2 * kVectors;  ///< bias_slot()
+  static constexpr int kBiases = kImages + 2 * kVectors;  ///< Workspace::biases of the head's k or q
   static constexpr int kStepRows = kBiases + kMaxRanks * kStates * 4;
   static constexpr int kBarriers = kStepRows + kStages * ssd::kStepsBytes;
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
@@ -69,7 +68,7 @@ template <int kStates>
 class RankWalkBlock {
   using Io = __nv_bfloat16;
   using Layout = RankWalkLayout<kStates>;
-  using Slots = hopper::RelayRing<Layout::kStages>;  ///< loaded, made, and read by products and copy engine
+  using Slots = hopper::RelayRing<Layout::kStages>;  ///< loaded, made, and read by products
   using Images = hopper::Ring<2>;
   using State = float[Layout::kHalves][32];
   static constexpr auto kAcross = hopper::Major::rows;
@@ -104,19 +103,14 @@ class RankWalkBlock {
   /// By all threads, which synchronize behind it.
   __device__ void begin() const {
     if (threadIdx.x == 0) {
-      slots().init(1, 2 * kWarpsOfGroup, kWarpsOfGroup + 1);
+      slots().init(1, 2 * kWarpsOfGroup, kWarpsOfGroup);
       images().init(kWarpsOfGroup, 1);
       hopper::barrier_init_fence();
     }
-    const Plan& plan = args_.plan;
-    const float* const biases = (is_forward_ ? args_.bwd.in.K_bias : args_.bwd.in.Q_bias) +
-                                static_cast<std::int64_t>(head_) * plan.ranks * plan.dstate;
-    for (int i = static_cast<int>(threadIdx.x); i < plan.ranks * kStates; i += kWalkThreads) {
-      const int rank = i / kStates;
-      const int n = i % kStates;
-      pointer<float>(Layout::kBiases)[bias_slot(rank, n)] =
-          n < plan.dstate ? biases[rank * plan.dstate + plan.state_of(n)] : 0.0F;
-    }
+    const int count = args_.plan.ranks * kStates;
+    const float* const biases = args_.work.biases + (2 * head_ + (is_forward_ ? 1 : 0)) * count;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kWalkThreads)
+      pointer<float>(Layout::kBiases)[i] = biases[i];
   }
 
   /// By one thread.
@@ -156,24 +150,6 @@ class RankWalkBlock {
     }
   }
 
-  /// By one thread: k or q, once they are made.
-  __device__ void store_vectors() const {
-    const CUtensorMap& map = is_forward_ ? args_.k : args_.q;
-    typename Slots::Position at;
-#pragma unroll 1
-    for (int i = begin_; i < end_; ++i, at.advance()) {
-      slots().wait_done(at);
-      if (has_images_) {
-#pragma unroll
-        for (int half = 0; half < Layout::kHalves; ++half)
-          hopper::store_tile(map, hopper::TileOrigin{{64 * half, head_, chunk_of(i) * kSteps, b_}},
-                             vectors_tile(at) + half * kTile);
-        hopper::wait_stores_read();
-      }
-      hopper::barrier_arrive(slots().empty(at));
-    }
-  }
-
   /// By a warpgroup.
   __device__ void make(int thread) const {
     if (is_forward_)
@@ -189,7 +165,8 @@ class RankWalkBlock {
     float all_decay = 1.0F;
     typename Slots::Position at, turned_at;
     typename Images::Position image_at;
-    turn_next(begin_, turned_at, thread);
+    OwnPhases phases = load_first_phases(begin_, thread);
+    turn_next(begin_, turned_at, phases, thread);
     for (int i = begin_; i < end_; ++i) {
       if (has_images_) publish(state, thread, image_at);
       const float decay = steps(at)[kStepEnter][kSteps - 1];
@@ -212,7 +189,7 @@ class RankWalkBlock {
                                               hopper::operand_step<kAcross>(right, k, kTile), true);
       }
       hopper::wgmma_commit();
-      if (i + 1 < end_) turn_next(i + 1, turned_at, thread);
+      if (i + 1 < end_) turn_next(i + 1, turned_at, phases, thread);
       hopper::wgmma_wait<0>();
 #pragma unroll
       for (auto& half : state) hopper::pin_registers(half);
@@ -258,10 +235,6 @@ class RankWalkBlock {
                                                       static_cast<int>(at.slot) * ssd::kStepsBytes);
   }
 
-  /// Where a walker's lane finds biases of a rank: those of its columns of a fragment are a vector.
-  __device__ int bias_slot(int rank, int n) const {
-    return ((n / 16 * args_.plan.ranks + rank) * 4 + n % 8 / 2) * 4 + n % 16 / 8 * 2 + n % 2;
-  }
   __device__ int chunks() const {
     return static_cast<int>(args_.plan.chunks);
   }
@@ -298,19 +271,20 @@ class RankWalkBlock {
                           thread % 8 * kOctet < args_.plan.headdim};
     const Factors factors = load_factors<kWalk>(place);
     Sources<kWalk> sources;
-    load_sources<kWalk>(sources, place, begin_, rank_bits);
+    const SourceRows first = sources_of<kWalk>(place, begin_);
+#pragma unroll
+    for (int k = 0; k < kLeftRows; ++k) load_source<kWalk>(sources, first, place, k, rank_bits);
     typename Slots::Position at;
     for (int i = begin_; i < end_; ++i, at.advance()) {
       slots().wait_full(at);
       make_rows<kWalk>(sources, factors, place, i, rank_bits, at);
       hopper::fence_async_proxy();
       ssd::warp_arrive(slots().done(at), thread % 32);
-      if (i + 1 < end_) load_sources<kWalk>(sources, place, i + 1, rank_bits);
       if (i + kPrefetched < end_) prefetch_sources<kWalk>(i + kPrefetched, thread);
     }
   }
 
-  /// What load_sources() loads of chunk i to the L2, a row of a head by each thread: the first 64 have V or dout, the
+  /// What load_source() loads of chunk i to the L2, a row of a head by each thread: the first 64 have V or dout, the
   /// others Z.
   template <Walk kWalk>
   __device__ __forceinline__ void prefetch_sources(int i, int thread) const {
@@ -356,60 +330,67 @@ class RankWalkBlock {
     return place.exists && chunk * args_.plan.chunk_steps + step_of(place, k, rank_bits) < args_.plan.seqlen;
   }
 
+  /// Where a maker finds the rows of a chunk.
+  struct SourceRows {
+    const Io *rows, *gates;
+    int chunk;
+    bool reduced;  ///< a row for each step, not for each step and rank
+  };
   template <Walk kWalk>
-  __device__ __forceinline__ void load_sources(Sources<kWalk>& to, const LeftPlace& place, int i,
-                                               int rank_bits) const {
+  __device__ __forceinline__ SourceRows sources_of(const LeftPlace& place, int i) const {
     const Plan& plan = args_.plan;
     const int chunk = chunk_of(i);
     const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
     const std::int64_t step = b_ * plan.seqlen + chunk * plan.chunk_steps;
     const int of_head = head_ * plan.headdim + place.column;
     const bool reduced = kWalk == Walk::forward || args_.bwd.in.scan.reduces_ranks;
-    const auto* const rows =
-        static_cast<const Io*>(kWalk == Walk::forward ? args_.bwd.in.V : args_.bwd.dout) +
-        step * pitch * (reduced ? 1 : plan.ranks) + of_head;
-    const auto* const gates = static_cast<const Io*>(args_.bwd.in.Z) + step * pitch + of_head;
-#pragma unroll
-    for (int k = 0; k < kLeftRows; ++k) {
-      const bool exists = has_row(place, k, chunk, rank_bits);
-      const int t = step_of(place, k, rank_bits);
-      const uint4 none = make_uint4(0, 0, 0, 0);
-      const int from = (reduced ? t : place.row + k * kLeftApart) * pitch;
-      to.rows[k] = exists ? __ldg(reinterpret_cast<const uint4*>(rows + from)) : none;
-      if constexpr (kWalk == Walk::backward) {
-        if (args_.bwd.in.Z != nullptr)
-          to.gates[k] = exists ? __ldg(reinterpret_cast<const uint4*>(gates + t * pitch)) : none;
-      }
+    return {static_cast<const Io*>(kWalk == Walk::forward ? args_.bwd.in.V : args_.bwd.dout) +
+                step * pitch * (reduced ? 1 : plan.ranks) + of_head,
+            static_cast<const Io*>(args_.bwd.in.Z) + step * pitch + of_head, chunk, reduced};
+  }
+  /// Row k of a maker.
+  template <Walk kWalk>
+  __device__ __forceinline__ void load_source(Sources<kWalk>& to, const SourceRows& of,
+                                              const LeftPlace& place, int k, int rank_bits) const {
+    const int pitch = static_cast<int>(args_.plan.nheads) * args_.plan.headdim;
+    const bool exists = has_row(place, k, of.chunk, rank_bits);
+    const int t = step_of(place, k, rank_bits);
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    const int from = (of.reduced ? t : place.row + k * kLeftApart) * pitch;
+    to.rows[k] = exists ? __ldg(reinterpret_cast<const uint4*>(of.rows + from)) : none;
+    if constexpr (kWalk == Walk::backward) {
+      if (args_.bwd.in.Z != nullptr)
+        to.gates[k] = exists ? __ldg(reinterpret_cast<const uint4*>(of.gates + t * pitch)) : none;
     }
   }
 
-  /// v or dy of the chunk, to memory and, times their weights, to the slot.
+  /// v or dy of chunk i, to memory and, times their weights, to the slot. `sources`: of the chunk, then of the next one:
+  /// each row is on its way once the one before it in its registers is made.
   template <Walk kWalk>
-  __device__ __forceinline__ void make_rows(const Sources<kWalk>& from, const Factors& factors,
+  __device__ __forceinline__ void make_rows(Sources<kWalk>& sources, const Factors& factors,
                                             const LeftPlace& place, int i, int rank_bits,
                                             typename Slots::Position at) const {
-    const Plan& plan = args_.plan;
-    const int chunk = chunk_of(i);
-    const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
-    const std::int64_t first = (b_ * plan.seqlen + chunk * plan.chunk_steps) * plan.ranks + place.row;
-    auto* to = static_cast<Io*>(kWalk == Walk::forward ? args_.work.v : args_.work.dy) + first * pitch +
-               head_ * plan.headdim + place.column;
     const auto& of_steps = steps(at);
-    auto* const tile = pointer<uint4>(static_cast<int>(rows_tile(at) - base())) + place.row * 8 +
-                       (place.column / kOctet ^ place.row % 8);
+    const int first = place.row * 8 + (place.column / kOctet ^ place.row % 8);
+    auto* const to = static_cast<uint4*>(kWalk == Walk::forward ? args_.work.v : args_.work.dy) +
+                     row_of(i) * (kTile / 16) + first;
+    auto* const tile = pointer<uint4>(static_cast<int>(rows_tile(at) - base())) + first;
+    const bool is_followed = i + 1 < end_;
+    const SourceRows next = sources_of<kWalk>(place, is_followed ? i + 1 : i);
 #pragma unroll
-    for (int k = 0; k < kLeftRows; ++k, to += kLeftApart * pitch) {
+    for (int k = 0; k < kLeftRows; ++k) {
       const int row = place.row + k * kLeftApart;
       uint4 made;
       if constexpr (kWalk == Walk::forward) {
-        made = multiply(from.rows[k], factors.outer);
+        made = multiply(sources.rows[k], factors.outer);
       } else {
         if (args_.bwd.in.Z == nullptr)
-          made = multiply(from.rows[k], factors.outer);
+          made = multiply(sources.rows[k], factors.outer);
         else
-          made = gate(from.rows[k], from.gates[k], factors);
+          made = gate(sources.rows[k], sources.gates[k], factors);
       }
-      if (has_images_ && has_row(place, k, chunk, rank_bits)) *reinterpret_cast<uint4*>(to) = made;
+      if (is_followed) load_source<kWalk>(sources, next, place, k, rank_bits);
+      if (has_images_) to[k * kLeftApart * 8] = made;
       const float weight = kWalk == Walk::forward ? of_steps[kStepDelta][row] * of_steps[kStepLeave][row]
                                                   : of_steps[kStepEnter][row];
       const std::uint32_t high = pack_pair<Io>(weight, weight);
@@ -445,13 +426,11 @@ class RankWalkBlock {
 
   // Walkers.
 
-  /// k or q of chunk i.
-  __device__ __forceinline__ void turn_next(int i, typename Slots::Position& at, int thread) const {
-    const int rank_bits = __ffs(args_.plan.ranks) - 1;
+  /// k or q of chunk i. `phases`: load_first_phases() of it, then of the next one.
+  __device__ __forceinline__ void turn_next(int i, typename Slots::Position& at, OwnPhases& phases,
+                                            int thread) const {
     const int tiles = args_.plan.angle_tiles;
-    OwnPhases phases = load_phases(i, tiles - 1, thread, rank_bits);
     slots().wait_full(at);
-    // States that do not turn first: phases are on their way meanwhile.
 #pragma unroll 1
     for (int half = Layout::kHalves - 1; half >= 0; --half) {
       const std::uint32_t tile = vectors_tile(at) + half * kTile;
@@ -460,15 +439,21 @@ class RankWalkBlock {
         continue;
       }
       turn_half<true>(tile, half, phases, thread);
-      if (half > 0) phases = load_phases(i, half - 1, thread, rank_bits);
+      if (half > 0) phases = load_phases(i, half - 1, thread);
     }
+    if (i + 1 < end_) phases = load_first_phases(i + 1, thread);
     hopper::fence_async_proxy();
     ssd::warp_arrive(slots().done(at), thread % 32);
     at.advance();
   }
 
+  /// Of the tile that is turned first.
+  __device__ __forceinline__ OwnPhases load_first_phases(int i, int thread) const {
+    return load_phases(i, args_.plan.angle_tiles - 1, thread);
+  }
   /// A walker's phases of a tile of angles: load_own_phases(), of any rank.
-  __device__ __forceinline__ OwnPhases load_phases(int i, int tile, int thread, int rank_bits) const {
+  __device__ __forceinline__ OwnPhases load_phases(int i, int tile, int thread) const {
+    const int rank_bits = __ffs(args_.plan.ranks) - 1;
     const int elements = args_.plan.angle_elements();
     const int own = (thread / 32 * 32 >> rank_bits) + (thread % 32 / 4 >> rank_bits) * 4 + thread % 4;
     const auto* const from = reinterpret_cast<const uint4*>(
@@ -600,8 +585,6 @@ __global__ void __launch_bounds__(kWalkThreads, 2)
       Block(args, pass).load();
     else if (thread == 32)
       Block(args, pass).store_images();
-    else if (thread == 64)
-      Block(args, pass).store_vectors();
   } else if (group == 1) {
     warpgroup_reg_alloc<96>();
     Block(args, pass).make(ssd::group_thread());

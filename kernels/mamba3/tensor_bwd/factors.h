@@ -87,15 +87,20 @@ struct LowerRanks {
   SSMBENCH_TEAM void run() const {
     const int headdim = plan.headdim;
     const int pairs = headdim / 2;
-    // All that the span has of y and dV is on its way to the L2 before the first is waited for.
+    // All that the span has is on its way to the L2 before the first is waited for.
     const int rows = steps() * kRanks;
-    const std::int64_t ranked =
-        ((b * plan.seqlen + span * kSpanSteps) * kRanks * plan.nheads + head) * headdim;
+    const Places places = places_at(0);
     team.for_all(rows + kRanks * headdim, [&](int i) {
       if (i < rows) {
-        const std::int64_t at = ranked + i * plan.nheads * headdim;
+        const std::int64_t at = places.left + left_of(i / kRanks) + i % kRanks * kMaxHeaddim;
         Io::prefetch(Io::element(static_cast<const void*>(work.y), at));
         Io::prefetch(Io::element(static_cast<const void*>(work.dv), at));
+        if (!args.in.scan.reduces_ranks) Io::prefetch(Io::element(args.dout, places.ranked + i * pitch()));
+        if (i % kRanks != 0) return;
+        const std::int64_t step = places.step + i / kRanks * pitch();
+        if (args.in.scan.reduces_ranks) Io::prefetch(Io::element(args.dout, step));
+        Io::prefetch(Io::element(args.in.V, step));
+        if (args.in.Z != nullptr) Io::prefetch(Io::element(args.in.Z, step));
         return;
       }
       const Split at = split<kMaxHeaddim>(i - rows, headdim);
@@ -169,12 +174,14 @@ struct LowerRanks {
   SSMBENCH_TEAM void lower(int run, int p) const {
     Columns columns{};
     const int last = steps() - 1;
-    const auto load = [&](int t) { return load_step<kGated, kReduces>(t < last ? t : last, p); };
+    const float skip = args.in.D == nullptr ? 0.0F : args.in.D[head];
+    const Places places = places_at(p);
+    const auto load = [&](int t) { return load_step<kGated, kReduces>(places, t < last ? t : last); };
     StepWords<kReduces> next = load(run);
     for (int t = run; t <= last; t += kSpanRuns<Form>) {
       const StepWords<kReduces> now = next;
       next = load(t + kSpanRuns<Form>);
-      lower_step<kGated, kReduces>(now, t, p, columns);
+      lower_step<kGated, kReduces>(now, places, t, p, skip, columns);
     }
     for (int i = 0; i < 2; ++i) {
       for (int r = 0; r < kRanks; ++r) {
@@ -186,42 +193,54 @@ struct LowerRanks {
     }
   }
 
-  /// Of a tensor with a row for each step, or for each step and rank: the first element of the span.
-  SSMBENCH_TEAM std::int64_t first_of(int rows_of_step) const {
-    return (b * plan.seqlen + span * kSpanSteps) * rows_of_step * plan.nheads * plan.headdim;
+  /// Where the span begins: in tensors with a row for each step, and for each step and rank; in y and dV. Steps are 32
+  /// bits from there.
+  struct Places {
+    std::int64_t step, ranked, left;
+    int final_step;  ///< the step with the cotangent of the last V, or none
+  };
+  SSMBENCH_TEAM Places places_at(int p) const {
+    const std::int64_t first = b * plan.seqlen + span * kSpanSteps;
+    return {(first * plan.nheads + head) * plan.headdim + p,
+            (first * kRanks * plan.nheads + head) * plan.headdim + p,
+            plan.row(b, span * kRanks, head, plan.nheads) * kSteps * kMaxHeaddim + p,
+            args.dfinal_v != nullptr && span == plan.spans - 1 ? steps() - 1 : -1};
   }
-  /// The element of row `row` from there on: 32 bits will do.
-  SSMBENCH_TEAM unsigned offset_of(int row, int p) const {
-    const auto headdim = static_cast<unsigned>(plan.headdim);
-    return (row * static_cast<unsigned>(plan.nheads) + static_cast<unsigned>(head)) * headdim + p;
+  /// Elements of a row of all heads.
+  SSMBENCH_TEAM int pitch() const { return static_cast<int>(plan.nheads) * plan.headdim; }
+  /// The first rank's row of step t in y and dV.
+  SSMBENCH_TEAM int left_of(int t) const {
+    const int chunk = t / kChunkSteps<Form>;
+    const int row = chunk * static_cast<int>(plan.nheads) * kSteps + t % kChunkSteps<Form> * kRanks;
+    return row * kMaxHeaddim;
   }
 
   template <bool kGated, bool kReduces>
-  SSMBENCH_TEAM StepWords<kReduces> load_step(int t, int p) const {
-    constexpr int kDouts = kReduces ? 1 : kRanks;
+  SSMBENCH_TEAM StepWords<kReduces> load_step(const Places& of, int t) const {
     const Mamba3Args& in = args.in;
-    const unsigned at = offset_of(t, p);
-    const unsigned ranked = offset_of(t * kRanks, p);
-    const unsigned pitch = static_cast<unsigned>(plan.nheads) * static_cast<unsigned>(plan.headdim);
-    const void* const douts = Io::element(args.dout, first_of(kDouts));
-    const void* const ys = Io::element(static_cast<const void*>(work.y), first_of(kRanks));
-    const void* const dvs = Io::element(static_cast<const void*>(work.dv), first_of(kRanks));
+    const std::int64_t at = of.step + t * pitch();
+    const std::int64_t left = of.left + left_of(t);
+    const void* const y = Io::element(static_cast<const void*>(work.y), left);
+    const void* const dv = Io::element(static_cast<const void*>(work.dv), left);
     StepWords<kReduces> words;
     for (int r = 0; r < kRanks; ++r) {
-      words.y[r] = Io::load_word(ys, ranked + r * pitch);
-      words.dv[r] = Io::load_word(dvs, ranked + r * pitch);
+      words.y[r] = Io::load_word(y, r * kMaxHeaddim);
+      words.dv[r] = Io::load_word(dv, r * kMaxHeaddim);
     }
-    for (int r = 0; r < kDouts; ++r)
-      words.dout[r] = Io::load_word(douts, (kReduces ? at : ranked) + r * pitch);
-    words.v = Io::load_word(Io::element(in.V, first_of(1)), at);
-    words.z = kGated ? Io::load_word(Io::element(in.Z, first_of(1)), at) : 0;
+    if constexpr (kReduces) {
+      words.dout[0] = Io::load_word(args.dout, at);
+    } else {
+      for (int r = 0; r < kRanks; ++r)
+        words.dout[r] = Io::load_word(args.dout, of.ranked + (t * kRanks + r) * pitch());
+    }
+    words.v = Io::load_word(in.V, at);
+    words.z = kGated ? Io::load_word(in.Z, at) : 0;
     return words;
   }
 
   template <bool kGated, bool kReduces>
-  SSMBENCH_TEAM void lower_step(const StepWords<kReduces>& words, int t, int p, Columns& columns) const {
-    const Mamba3Args& in = args.in;
-    const float skip = in.D == nullptr ? 0.0F : in.D[head];
+  SSMBENCH_TEAM void lower_step(const StepWords<kReduces>& words, const Places& places, int t, int p,
+                                float skip, Columns& columns) const {
     const Pair v = Io::unpack_word(words.v);
     const Pair z = Io::unpack_word(words.z);
     Pair dV{};
@@ -253,14 +272,14 @@ struct LowerRanks {
         columns.of_skip.x[i] += dy * raised;
       }
     }
-    if (args.dfinal_v != nullptr && span * kSpanSteps + t + 1 == plan.seqlen) {
+    if (t == places.final_step) {
       const Pair last =
           Io::unpack_word(Io::load_word(args.dfinal_v, (b * plan.nheads + head) * plan.headdim + p));
       for (int i = 0; i < 2; ++i) dV.x[i] += last.x[i];
     }
-    const unsigned at = offset_of(t, p);
-    Io::store_pair(Io::element(args.dV, first_of(1)), at, dV);
-    if constexpr (kGated) Io::store_pair(Io::element(args.dZ, first_of(1)), at, dZ);
+    const std::int64_t at = places.step + t * pitch();
+    Io::store_pair(args.dV, at, dV);
+    if constexpr (kGated) Io::store_pair(args.dZ, at, dZ);
   }
 };
 

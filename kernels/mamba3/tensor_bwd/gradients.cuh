@@ -424,8 +424,7 @@ struct GradientBlock {
 
   /// y and u of ranks, rounded.
   __device__ __forceinline__ void store_ranks(const Patches& y, const Patches& u) const {
-    const std::int64_t inputs = row.ranked(plan, 0) * plan.headdim;
-    const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
+    const std::int64_t first = row.left(0);
     const bool stores_y = needs_y(args);
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
@@ -434,7 +433,7 @@ struct GradientBlock {
         const int t = at.row_of(i);
         const int p = at.column_of(e, i);
         if (t >= row.rows(plan) || p >= plan.headdim) continue;
-        const std::int64_t to = inputs + t * pitch + p;
+        const std::int64_t to = first + t * kMaxHeaddim + p;
         const auto store = [&](void* data, const float* pair) {
           *reinterpret_cast<std::uint32_t*>(static_cast<Io*>(data) + to) = pack_pair<Io>(pair[0], pair[1]);
         };

@@ -118,9 +118,10 @@ __global__ void raise_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     raise_ranks<DeviceIo<Bf16>>(args, plan, work, at);
 }
 
-/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums.
+/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums. (With three, loads of the
+/// next step have fewer registers.)
 template <class Form>
-inline constexpr int kLowerBlocks = Form::kRanks == 8 ? 1 : 3;
+inline constexpr int kLowerBlocks = Form::kRanks == 8 ? 1 : 2;
 
 template <class Form>
 __global__ void __launch_bounds__(kThreads, kLowerBlocks<Form>)
@@ -147,6 +148,11 @@ __global__ void pair_states_kernel(const Mamba3BwdArgs args, const Plan plan, co
   const std::int64_t at = thread_of_grid();
   if (at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet)
     pair_states<DeviceIo<Bf16>>(args.in, plan, work, at);
+}
+
+__global__ void biases_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.nheads * 2 * plan.ranks * plan.dstate_tiles * kSteps) order_biases(args.in, plan, work, at);
 }
 
 __global__ void __launch_bounds__(kScanThreads)
@@ -235,8 +241,7 @@ inline SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Wo
 /// the plan.
 struct Products {
   HeadSums head_sums;
-  /// With MIMO q, k, and V and dy of ranks. With SISO q and k for themselves: the gradient kernel makes its own, and
-  /// phases are PhaseTiles.
+  /// V and dy of ranks, and q and k for themselves: the gradient kernel makes its own. With SISO phases are PhaseTiles.
   bool walks_make_operands;
   Launch (*states)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work,
                    void* handed);
@@ -434,6 +439,9 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
           elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
     else if (plan.halves)
       launches.push_back(elementwise(pair_states_kernel, octets_of_group));
+    if (!rotates)
+      launches.push_back(
+          elementwise(biases_kernel, plan.nheads * 2 * plan.ranks * plan.dstate_tiles * kSteps));
   }
   launches.push_back(
       products.states(args, ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));

@@ -13,6 +13,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (scan.has_cu_seqlens) return "does not support cu_seqlens";
   if (scan.rank > kMaxRanks || (scan.rank & (scan.rank - 1)) != 0)
     return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
+  if (scan.nheads * scan.rank >= 2147483648 / (kSteps * kMaxHeaddim))
+    return "needs less than 524288 heads times ranks: y of a span is indexed by 32 bits";
   if (scan.has_norm) return "does not support outproj_norm: dy would need y before the products";
   return unsupported_size(problem);
 }

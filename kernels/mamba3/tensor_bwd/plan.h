@@ -118,6 +118,11 @@ enum class HeadSums { kernel, block };
 /// Steps of a (batch, head) that a block takes where there are no products: the chunks of a span.
 inline constexpr int kSpanSteps = 64;
 
+/// An element of a head's biases.
+struct BiasAt {
+  int rank, n;
+};
+
 /// A (batch, chunk, head) is a row, a ChunkGrid's.
 struct Plan : ChunkGrid {
   std::int64_t batch, seqlen, nheads, groups;
@@ -133,7 +138,7 @@ struct Plan : ChunkGrid {
   int factor_sums;     ///< of a span: dMIMO_V, dMIMO_Z and dMIMO_Out, [rank][head dim]; then dD
 
   // Byte offsets into the workspace. States are in the order of state_of().
-  std::size_t q, k;        ///< [B, L, R, H, N] io dtype: rotated; not of SISO with HeadSums::block
+  std::size_t q, k;        ///< [B, L, R, H, N] io dtype: rotated; only with HeadSums::kernel
   std::size_t dq, dk;      ///< [B, L, R, H, N] f32: their gradients, turned back; only with HeadSums::kernel
   std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, R, G, N] f32; only where there are several slices
   std::size_t phases;      ///< [row][angle tile] tiles of u32: of θ; of SISO with HeadSums::block PhaseTiles
@@ -156,9 +161,12 @@ struct Plan : ChunkGrid {
   std::size_t first_adjoint;  ///< [M, H, P, N] f32: dInput_SSM_State; only with initial states
   // Only with MIMO:
   std::size_t paired_q,
-      paired_k;       ///< Q and K in that order; with `halves` and HeadSums::block, whose walks turn them
-  std::size_t v, dy;  ///< [B, L, R, H, P] io dtype: V·MIMO_V, and the gradients of y
-  std::size_t y, dv;  ///< [B, L, R, H, P] io dtype: y and the gradients of V·MIMO_V, both without the skip
+      paired_k;        ///< Q and K in that order; with `halves` and HeadSums::block, whose walks turn them
+  std::size_t biases;  ///< [H][Q_bias, K_bias] f32, each in the order of bias_at(); only with HeadSums::block
+  std::size_t v,
+      dy;  ///< io dtype: V·MIMO_V, and the gradients of y. [B, L, R, H, P]; with HeadSums::block tiles
+  std::size_t y,
+      dv;  ///< [row][kSteps][kMaxHeaddim] io dtype: y and the gradients of v, both without the skip
   std::size_t span_sums;  ///< [B, span, H][factor_sums] f32
   std::size_t first_ups;  ///< [B, H, R, P] f32: dMIMO_V of Input_V_State; only with initial states
   std::size_t bytes;
@@ -202,6 +210,14 @@ struct Plan : ChunkGrid {
   SSMBENCH_HD std::int64_t angle_tile(std::int64_t row, int tile) const {
     return (row * angle_tiles + tile) * angle_elements();
   }
+  /// Rank and state, in the order of the workspace, of element i of a head's biases: a lane of a fragment has its columns
+  /// of 16 states as a vector.
+  SSMBENCH_HD BiasAt bias_at(int i) const {
+    const int of_lane = i % 4;
+    const int lane = i / 4 % 4;
+    const int rank = i / 16 % ranks;
+    return {rank, i / 16 / ranks * 16 + of_lane / 2 * 8 + lane * 2 + of_lane % 2};
+  }
   /// The state of the tensors that state n of the workspace is.
   SSMBENCH_HD int state_of(int n) const { return halves ? n / 2 + n % 2 * (dstate / 2) : n; }
 
@@ -213,10 +229,12 @@ struct Plan : ChunkGrid {
   }
 
   void lay_out(const Mamba3& scan, HeadSums head_sums, std::size_t io) {
-    const bool has_tiles = head_sums == HeadSums::block && !scan.is_mimo;  // of phases
+    // MIMO's walks leave v and dy for the gradient kernel alone, a chunk of a head in one piece.
+    const bool by_chunks = scan.is_mimo && head_sums == HeadSums::block;
+    const std::int64_t states_of_all = tiles() * kSteps * kSteps;
     const std::int64_t of_heads =
         head_sums == HeadSums::kernel ? batch * sequence_rows() * nheads * dstate : 0;
-    const std::int64_t vectors = has_tiles ? 0 : batch * sequence_rows() * nheads * dstate;
+    const bool has_tiles = head_sums == HeadSums::block && !scan.is_mimo;  // of phases
     const std::int64_t angle_elements_of_all = rows * angle_tiles * angle_elements();
     const std::int64_t heads = sequences * nheads;
     const std::int64_t starting = scan.has_initial_states ? heads : 0;
@@ -226,9 +244,11 @@ struct Plan : ChunkGrid {
                                     ? batch * sequence_rows() * groups * dstate
                                     : 0;
     const std::int64_t inputs = scan.is_mimo ? batch * sequence_rows() * nheads * headdim : 0;
+    const std::int64_t outputs = scan.is_mimo ? rows * kSteps * kMaxHeaddim : 0;
+    const std::int64_t raised = by_chunks ? rows * kSteps * kSteps : inputs;
     WorkspaceLayout layout;
-    q = layout.take(vectors, io);
-    k = layout.take(vectors, io);
+    q = layout.take(of_heads, io);
+    k = layout.take(of_heads, io);
     dq = layout.take(of_heads, sizeof(float));
     dk = layout.take(of_heads, sizeof(float));
     slice_sums =
@@ -240,8 +260,8 @@ struct Plan : ChunkGrid {
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
     seeds = layout.take(starting * state, sizeof(float));
-    states = layout.take(tiles() * kSteps * kSteps, io);
-    dstates = layout.take(tiles() * kSteps * kSteps, io);
+    states = layout.take(states_of_all, io);
+    dstates = layout.take(states_of_all, io);
     turns = layout.take(rows * angles, sizeof(float));
     flows = layout.take(rows * kFlowRows * kSteps, sizeof(float));
     row_sums = layout.take(rows * sums, sizeof(float));
@@ -253,10 +273,11 @@ struct Plan : ChunkGrid {
     first_adjoint = layout.take(halves ? starting * state : 0, sizeof(float));
     paired_q = layout.take(paired, io);
     paired_k = layout.take(paired, io);
-    v = layout.take(inputs, io);
-    dy = layout.take(inputs, io);
-    y = layout.take(inputs, io);
-    dv = layout.take(inputs, io);
+    biases = layout.take(by_chunks ? nheads * 2 * ranks * dstate_tiles * kSteps : 0, sizeof(float));
+    v = layout.take(raised, io);
+    dy = layout.take(raised, io);
+    y = layout.take(outputs, io);
+    dv = layout.take(outputs, io);
     span_sums = layout.take(scan.is_mimo ? batch * nheads * spans * factor_sums : 0, sizeof(float));
     first_ups = layout.take(scan.is_mimo ? starting * ranks * headdim : 0, sizeof(float));
     bytes = layout.bytes();
@@ -277,6 +298,7 @@ struct Workspace {
   void* sequence_maps;
   float *last_adjoint, *first_adjoint;
   void *paired_q, *paired_k;
+  float* biases;
   void *v, *dy, *y, *dv;
   float *span_sums, *first_ups;
 
@@ -309,6 +331,7 @@ struct Workspace {
     first_adjoint = floats(plan.first_adjoint);
     paired_q = base + plan.paired_q;
     paired_k = base + plan.paired_k;
+    biases = floats(plan.biases);
     v = base + plan.v;
     dy = base + plan.dy;
     y = base + plan.y;
@@ -374,6 +397,8 @@ struct Row {
   SSMBENCH_HD std::int64_t vector(const Plan& plan, int i) const {
     return (((b * plan.seqlen + start) * plan.ranks + i) * plan.groups + group) * plan.dstate;
   }
+  /// The first element of row i in y and dv.
+  SSMBENCH_HD std::int64_t left(int i) const { return (index * kSteps + i) * kMaxHeaddim; }
   SSMBENCH_HD int rows(const Plan& plan) const { return steps * plan.ranks; }
 
  protected:

@@ -276,6 +276,18 @@ SSMBENCH_TEAM void pair_states(const Mamba3Args& args, const Plan& plan, const W
   Io::store_octet(to.paired_k, at * kOctet, load_states<Io>(plan, true, args.K, row * plan.dstate, octet));
 }
 
+/// Q_bias and K_bias in the order of Plan::bias_at(), element `at`.
+SSMBENCH_TEAM inline void order_biases(const Mamba3Args& args, const Plan& plan, const Workspace& to,
+                                       std::int64_t at) {
+  const int each = plan.ranks * plan.dstate_tiles * kSteps;
+  const int of_head = static_cast<int>(at / each);
+  const BiasAt from = plan.bias_at(static_cast<int>(at - std::int64_t{of_head} * each));
+  const float* const biases = of_head % 2 == 0 ? args.Q_bias : args.K_bias;
+  to.biases[at] = from.n < plan.dstate
+                      ? biases[(of_head / 2 * plan.ranks + from.rank) * plan.dstate + plan.state_of(from.n)]
+                      : 0.0F;
+}
+
 /// The numbers of a span's steps: decays, s and γ. A part's sums first, then rows.
 template <class Io, class Form>
 struct StepNumbers {

@@ -358,6 +358,25 @@ TEST_CASE("the gradients of Mamba-3's MIMO scan on tensor cores agree with the r
     }
 }
 
+TEST_CASE("the gradients of Mamba-3's MIMO scan in blocks of many heads agree with the reference",
+          "[mamba3][gpu]") {
+  // So many that each slot of a ring is used again and again.
+  std::vector<Problem> problems;
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                       {"batch", size(2)},
+                                       {"seqlen", size(512)},
+                                       {"nheads", size(32)},
+                                       {"headdim", size(64)},
+                                       {"dstate", size(128)},
+                                       {"rope_angles", size(rank == 2 ? 64 : 32)},
+                                       {"mimo_rank", rank},
+                                       {"z", true},
+                                       {"D", true}},
+                                      mamba3_mimo_bwd()));
+  for (const auto& gpu : gpus()) check_on_tensor_cores(problems, gpu, distributions().front().name);
+}
+
 TEST_CASE("the gradients of Mamba-3's SISO scan of halves on tensor cores agree with the reference",
           "[mamba3][gpu]") {
   std::vector<Problem> problems;

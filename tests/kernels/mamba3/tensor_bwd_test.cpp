@@ -255,7 +255,7 @@ class Products {
           y += mixing_[t * kSteps + s] * v_[s * headdim_ + p];
           u += mixing_[s * kSteps + t] * dy_[s * headdim_ + p];
         }
-        const std::int64_t at = row.ranked(plan_, t) * headdim_ + p;
+        const std::int64_t at = is_mimo_ ? row.left(t) + p : row.ranked(plan_, t) * headdim_ + p;
         if (is_mimo_) {
           HostBf16::store(work_.y, at, y);
           HostBf16::store(work_.dv, at, u);
