@@ -190,9 +190,11 @@ Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
   scan.handed = handed_states(plan.handed_layout_of(padded_dstate(args.scan)), handed);
   const RotatedVariant variant = rotated_variant_of(args, dtype, plan.has_pairs);
   allow_shared_bytes(variant.kernel, variant.shared_bytes);
-  return [=, flags = static_cast<std::size_t>(plan.givers())](void* queue) {
+  return [=](void* queue) {
     const auto stream = static_cast<cudaStream_t>(queue);
-    if (flags > 0) check_cuda(cudaMemsetAsync(scan.handed.flags, 0, flags * sizeof(unsigned), stream));
+    if (scan.plan.hands_over())
+      check_cuda(
+          cudaMemsetAsync(scan.handed.flags, 0, std::size_t(scan.plan.blocks) * sizeof(unsigned), stream));
     phases(stream);
     ssd_hopper::launch_plan(hopper::Begin::early, stream, variant.kernel, variant.threads,
                             variant.shared_bytes, scan);

@@ -12,8 +12,8 @@ namespace ssmbench::mamba3_hopper {
 inline constexpr int kMultiprocessors = 132;
 
 /// Two heads of a group a block take less time than one after the other, but each of them more than a head
-/// that has a multiprocessor for itself. Which is faster follows from the chunks that a block has, and from
-/// whether blocks hand states on.
+/// that has a multiprocessor for itself. Which is faster follows from the chunks that a block has. Pairs are
+/// not cut: each block then has another place in time, and they take as long as heads that are.
 struct RotatedPlan {
   ssd_hopper::Plan plan;
   bool has_pairs;  ///< two heads of a group a block, otherwise one
@@ -23,25 +23,19 @@ struct RotatedPlan {
     heads.groups = of.nheads;
     const ssd_hopper::Plan one = ssd_hopper::plan_with(heads, kMultiprocessors, 1, 1);
     const ssd_hopper::Plan pairs = ssd_hopper::plan_with(of, kMultiprocessors, 2, 1);
-    has_pairs = microseconds(pairs) < microseconds(one);
+    has_pairs = !pairs.hands_over() && microseconds(pairs) < microseconds(one);
     plan = has_pairs ? pairs : one;
   }
 
-  /// What a scan takes on an H200 by measurements of 224 to 640 heads of 1024 to 4096 steps: of a block's
-  /// chunks, of one head and of two, and where items are cut.
+  /// Of the chunks of a block, on an H200 (measured).
   static constexpr double microseconds(const ssd_hopper::Plan& of) {
-    const bool two = of.tiles_per_item == 2;
-    const double chunks = static_cast<double>(of.chunks.value) * of.items / of.blocks;
-    return (two ? 4.33 : 2.21) * chunks + (of.hands_over() ? (two ? 20 : 14) : 0);
+    const double chunk = of.tiles_per_item == 2 ? 4.13 : of.hands_over() ? 2.35 : 2.23;
+    return chunk * of.chunks.value * of.items / of.blocks;
   }
 
-  /// States that are handed on, and their flags: the heads of a block have their own.
-  constexpr std::int64_t givers() const {
-    return plan.hands_over() ? std::int64_t{plan.blocks} * plan.tiles_per_item : 0;
-  }
-  /// `states`: dstate, padded.
+  /// States that are handed on: of heads that are cut. `states`: dstate, padded.
   constexpr HandedLayout handed_layout_of(int states) const {
-    return handed_layout(givers(), 1, ssd_hopper::kRows * states);
+    return handed_layout(plan.hands_over() ? plan.blocks : 0, 1, ssd_hopper::kRows * states);
   }
 };
 

@@ -129,11 +129,6 @@ __device__ inline int group_thread() {
   return static_cast<int>(thread % kGroupThreads);
 }
 
-/// Where a head's states lie among those that blocks hand on.
-__device__ inline std::int64_t giver_of(std::int64_t block, int head) {
-  return kHeads * block + head;
-}
-
 /// A barrier of one of the block's warpgroups 1 to 4.
 __device__ inline void group_barrier(int group) {
   asm volatile("bar.sync %0, 128;\n" ::"r"(group) : "memory");

@@ -18,7 +18,7 @@
 // × 4, decays 2 × 2 × 2.
 //
 // What belongs to blocks, items and chunks is ssd_chunk_scan's (plan.h): items are two row tiles of a group,
-// of which the second may be absent, and then is zeros.
+// of which the second may be absent, and then is zeros. None is cut.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/warp_specialization.cuh"

@@ -48,7 +48,7 @@ class OutputWarpgroup {
     barrier();  // the segment before is done
     if (n == 0) {
       OfHead& to = shared_.of_head(head_);
-      to.skip = has_skip() && tile.head >= 0 ? args_.ssd.in.D[tile.head] : 0.0F;
+      to.skip = args_.ssd.in.D != nullptr && tile.head >= 0 ? args_.ssd.in.D[tile.head] : 0.0F;
       to.output_until = at_.count + chunks;
     }
     if (n < T::kStates)
@@ -90,13 +90,8 @@ class OutputWarpgroup {
     }
 
     shared_.x(head_).wait_full(at_);
-    const std::uint32_t x_tile = shared_.x_tile(head_, at_);
-    std::uint32_t x_pairs[16];
-    if (has_skip()) load_tile_pairs(x_pairs, x_tile + fragment());
-    const std::uint32_t gates = gate_tile();
-    std::uint32_t z_pairs[16];
-    if constexpr (T::kGated) load_tile_pairs(z_pairs, gates);
-    const std::uint64_t x = hopper::operand_descriptor(x_tile, kTile);
+    const std::uint32_t gates = T::kGated ? gate_tile() : 0;
+    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(head_, at_), kTile);
     hopper::pin_registers(y);
     hopper::pin_registers(m);
     hopper::wgmma_fence();
@@ -108,7 +103,7 @@ class OutputWarpgroup {
     // Not before the products that take m and y: an arrival overtakes loads from shared memory whose values
     // nothing has used yet.
     hopper::barrier_arrive(shared_.scalars(head_).empty(at_));
-    finish(y, x_pairs, z_pairs, gates, scale);
+    finish(y, gates, scale);
   }
 
   __device__ __forceinline__ void make_queries(std::uint32_t (&q)[T::kStates / 4]) const {
@@ -222,9 +217,6 @@ class OutputWarpgroup {
   __device__ __forceinline__ static std::uint32_t fragment() {
     return hopper::fragment_offset(warp(), lane());
   }
-  __device__ bool has_skip() const {
-    return args_.ssd.in.D != nullptr;
-  }
 
   /// By lane 0, which arrives for the warp, and from there to all lanes.
   __device__ __forceinline__ float4 load_state_scales() const {
@@ -262,13 +254,15 @@ class OutputWarpgroup {
       load_matrices(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * j), tile ^ j * 32);
   }
 
-  /// M·V is under way, and meanwhile the gates are computed. Then out, over z. `scale`: of y, in f16.
-  __device__ __forceinline__ void finish(float (&y)[32], const std::uint32_t (&x)[16],
-                                         [[maybe_unused]] const std::uint32_t (&z)[16],
-                                         std::uint32_t gate_tile, [[maybe_unused]] float scale) const {
+  /// M·V is under way, and meanwhile the gates are computed. Then out, over z. `scale`: of y, in f16. V is
+  /// loaded behind the product: with its registers taken, the compiler computes the gates behind it, too.
+  __device__ __forceinline__ void finish(float (&y)[32], std::uint32_t gate_tile,
+                                         [[maybe_unused]] float scale) const {
     constexpr bool kGated = T::kGated;
     float gate[kGated ? 32 : 1];
     if constexpr (kGated) {
+      std::uint32_t z[16];
+      load_tile_pairs(z, gate_tile);
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float2 pair = unpack_pair<Io>(z[i]);
@@ -281,12 +275,12 @@ class OutputWarpgroup {
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
-    // The gates are made of what was loaded after x: x is there. Without them only what is stored says so.
-    if constexpr (kGated) warp_arrive(shared_.x(head_).empty(at_), lane());
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : y) value *= inverse_of_power(scale);
-    if (has_skip()) {
+    if (args_.ssd.in.D != nullptr) {
+      std::uint32_t x[16];
+      load_tile_pairs(x, shared_.x_tile(head_, at_) + fragment());
       const float skip = shared_.of_head(head_).skip;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
@@ -294,7 +288,10 @@ class OutputWarpgroup {
         y[2 * i] += skip * pair.x;
         y[2 * i + 1] += skip * pair.y;
       }
+      hopper::pin_registers(y);  // V is used before its slot is released
     }
+    warp_arrive(shared_.x(head_).empty(at_), lane());
+    if constexpr (!kGated) gate_tile = this->gate_tile();
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       std::uint32_t out[4];
@@ -309,7 +306,6 @@ class OutputWarpgroup {
       }
       hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
     }
-    if constexpr (!kGated) warp_arrive(shared_.x(head_).empty(at_), lane());
     hopper::fence_async_proxy();
     warp_arrive(shared_.gates(head_).done(at_), lane());
   }

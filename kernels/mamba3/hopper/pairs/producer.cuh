@@ -25,8 +25,8 @@ class ChunkCursor {
     if (!done()) chunk_ = segment().first;
   }
   __device__ int chunk() const { return chunk_; }
-  /// Whether the chunk is the first of its segment.
-  __device__ bool begins() const { return chunk_ == segment().first; }
+  /// Whether the chunk is the first of its item.
+  __device__ bool begins() const { return chunk_ == 0; }
   __device__ Item item() const { return plan_.item(segment().item); }
 
  private:
@@ -144,15 +144,11 @@ class AngleSums {
  public:
   __device__ AngleSums(const HopperArgs& args, int head) : args_(args), head_(head) {}
 
-  __device__ void start(const Item& item, int chunk) {
+  __device__ void start(const Item& item) {
     const int column = column_of(item);
     sum_ = 0;
-    if (column < 0) return;
-    if (args_.rotation.input_angle != nullptr)
+    if (column >= 0 && args_.rotation.input_angle != nullptr)
       sum_ = phase_of_radians(args_.rotation.input_angle[item.b * row() + column]);
-    const std::uint32_t* from = args_.rotation.of_chunks + first_row(item) * row() + column;
-#pragma unroll 4
-    for (; chunk > 0; --chunk, from += row()) sum_ += *from;
   }
   /// What the chunk adds.
   __device__ void load(const Item& item, int chunk) {
@@ -335,7 +331,7 @@ __device__ void write_scalars(const HopperArgs& args, int head) {
   for (ChunkCursor cursor(args.plan); !cursor.done(); cursor.advance(), at.advance()) {
     if (cursor.begins()) {
       decays.start();
-      angles.start(cursor.item(), cursor.chunk());
+      angles.start(cursor.item());
     }
     decays.load(cursor.item(), cursor.chunk());
     angles.load(cursor.item(), cursor.chunk());

@@ -29,7 +29,7 @@ class StateWarpgroup {
       const Segment segment = plan.segment(blockIdx.x, i);
       const Item item = plan.item(segment.item);
       stage(item.tile(head_), segment.end - segment.first);
-      enter(state, item, segment.first);
+      enter(state, item);
 #pragma unroll 1
       do {
         publish(state);
@@ -38,8 +38,7 @@ class StateWarpgroup {
         warp_arrive(shared_.keys(head_).empty(at_), lane());
         at_.advance();
       } while (at_.count != shared_.of_head(head_).state_until);
-      const Segment left = plan.segment(blockIdx.x, i);
-      leave(state, plan.item(left.item), left.end >= plan.chunks.value);
+      leave(state, plan.item(plan.segment(blockIdx.x, i).item));
     }
   }
 
@@ -185,9 +184,8 @@ class StateWarpgroup {
     }
   }
 
-  __device__ void enter(float (&state)[kRegisters], const Item& item, int chunk) {
+  __device__ void enter(float (&state)[kRegisters], const Item& item) {
     scale_ = 1.0F;
-    if (chunk > 0) return take(state);
 #pragma unroll
     for (float& value : state) value = 0.0F;
     if (args_.ssd.in.initial_states == nullptr) return;
@@ -197,33 +195,12 @@ class StateWarpgroup {
       second = pair.y;
     });
   }
-  /// `ends`: the item does.
-  __device__ void leave(float (&state)[kRegisters], const Item& item, bool ends) const {
-#pragma unroll
-    for (float& value : state) value *= scale_;
-    if (!ends) return hand_over(state);
+  __device__ void leave(float (&state)[kRegisters], const Item& item) const {
     if (args_.ssd.final_states == nullptr) return;
     for_each_pair(state, item, [&](std::int64_t at, float first, float second) {
-      *reinterpret_cast<float2*>(args_.ssd.final_floats() + at) = make_float2(first, second);
+      *reinterpret_cast<float2*>(args_.ssd.final_floats() + at) =
+          make_float2(scale_ * first, scale_ * second);
     });
-  }
-
-  /// The next block's item begins in this one: the state goes to global memory as it lies in registers.
-  __device__ void hand_over(const float (&state)[kRegisters]) const {
-    const std::int64_t giver = giver_of(blockIdx.x, head_);
-    float* to = args_.handed.states + giver * kRegisters * kGroupThreads + group_thread();
-#pragma unroll
-    for (int i = 0; i < kRegisters; ++i) to[i * kGroupThreads] = state[i];
-    __threadfence();
-    barrier();
-    if (group_thread() == 0) ssd_hopper::set_flag(args_.handed, giver);
-  }
-  __device__ void take(float (&state)[kRegisters]) const {
-    const std::int64_t giver = giver_of(static_cast<std::int64_t>(blockIdx.x) - 1, head_);
-    ssd_hopper::wait_for_flag(args_.handed, giver);
-    const float* from = args_.handed.states + giver * kRegisters * kGroupThreads + group_thread();
-#pragma unroll
-    for (int i = 0; i < kRegisters; ++i) state[i] = __ldcg(from + i * kGroupThreads);
   }
 
   const HopperArgs& args_;

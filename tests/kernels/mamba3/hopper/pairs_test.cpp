@@ -57,16 +57,9 @@ TEST_CASE("mamba3 pairs: a lane finds biases of q in the order of its fragments"
 
 TEST_CASE("mamba3 pairs: two heads are a block where multiprocessors have more than one to do", "[mamba3]") {
   CHECK(has_pairs(8, 32, 1));
-  CHECK(has_pairs(16, 80, 1));
+  CHECK(has_pairs(8, 66, 1));         // two pairs each
   CHECK_FALSE(has_pairs(4, 32, 1));   // a multiprocessor for each head
   CHECK_FALSE(has_pairs(4, 40, 1));   // 132 have 160, or 80 have two each
-  CHECK_FALSE(has_pairs(8, 33, 1));   // 132 have two each, whole, where pairs of 33 would be cut
+  CHECK_FALSE(has_pairs(8, 40, 1));   // pairs would be cut
   CHECK_FALSE(has_pairs(8, 32, 32));  // groups have no second head
-}
-
-TEST_CASE("mamba3 pairs: each head of a block hands on its state", "[mamba3]") {
-  const mamba3_hopper::RotatedPlan whole({8, 4096, 32, 1, 64});
-  CHECK((whole.has_pairs && whole.givers() == 0));  // 128 blocks have an item each
-  const mamba3_hopper::RotatedPlan cut({8, 4096, 40, 1, 64});
-  CHECK((cut.has_pairs && cut.givers() == 2 * mamba3_hopper::kMultiprocessors));
 }
