@@ -7,6 +7,7 @@
 
 #include "kernels/common/complex.h"
 #include "kernels/common/io_types.cuh"
+#include "kernels/selective_scan/io_dtype.cuh"
 
 namespace ssmbench {
 
@@ -22,11 +23,11 @@ using StoredProjection = std::conditional_t<std::is_same_v<Value, float>, Io, Va
 
 /// B or C as a value of a state.
 template <class Stored>
-__device__ auto to_value(Stored stored) {
+__device__ auto to_value(Stored stored, DType io) {
   if constexpr (std::is_same_v<Stored, Complex>)
     return stored;
   else
-    return to_float(stored);
+    return to_float(stored, io);
 }
 
 /// `count` states from memory[at] on, and zeros after these; all zeros where there is no memory.

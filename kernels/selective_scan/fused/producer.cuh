@@ -12,6 +12,7 @@
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused/map.h"
+#include "kernels/selective_scan/io_dtype.cuh"
 #include "kernels/selective_scan/segments.h"
 
 namespace ssmbench::fused {
@@ -106,12 +107,9 @@ struct TensorMaps {
   bool along_time;  ///< whether steps are what is contiguous in these tensors; else channels and states are
 };
 
-/// An element of a dtype of 16 bits, f16 or bf16, for kernels that do both: only the producers look at it.
-/// With real states and methods of one sample, where producers have less time, these kernels were up to 9%
-/// slower.
-struct Bits16 {
-  std::uint16_t bits;
-};
+// Kernels that do both dtypes of 16 bits have elements of Bits16, and only the producers look at the dtype.
+// With real states and methods of one sample, where producers have less time, these kernels were up to 9%
+// slower.
 
 /// Calls call(std::type_identity<T>) with the type that elements have in memory.
 template <class Io, class Call>

@@ -51,22 +51,22 @@ __device__ void load_constants(Value (&to)[kThreadStates], const void* source,
   load_states(to, static_cast<const Value*>(source), own.d * strides.channel + own.state, own.count);
 }
 
-/// u·B of one step, from memory; `B` has the values that it keeps when constant.
-template <class Value>
+/// u·B of one step, from memory; `B` has the values that it keeps when constant. `joins`: as in with_io().
+template <bool joins, class Value>
 __device__ void load_products(Value (&products)[kThreadStates], const Value (&B)[kThreadStates],
                               const ScanArgs& args, DType io, const ThreadCoordinates& own, std::int64_t t) {
-  with_io(io, [&]<class Io>(std::type_identity<Io>) {
+  with_io<joins>(io, [&]<class Io>(std::type_identity<Io>) {
     using Stored = StoredProjection<Io, Value>;
     const auto* variable = static_cast<const Stored*>(args.B) + own.block.b * args.b_strides.batch +
                            own.block.g * args.b_strides.group + t * args.b_strides.time;
     const std::int64_t at = own.row + own.channel * args.sequence.dim + t * args.sequence.time;
-    const float u = own.count > 0 ? to_float(static_cast<const Io*>(args.u)[at]) : 0.0F;
+    const float u = own.count > 0 ? to_float(static_cast<const Io*>(args.u)[at], io) : 0.0F;
 #pragma unroll
     for (int s = 0; s < kThreadStates; ++s) {
       products[s] = Value{};
       if (s < own.count)
         products[s] =
-            u * (args.variable_b ? to_value(variable[(own.state + s) * args.b_strides.state]) : B[s]);
+            u * (args.variable_b ? to_value(variable[(own.state + s) * args.b_strides.state], io) : B[s]);
     }
   });
 }
@@ -103,7 +103,8 @@ class ProjectionLoader {
   /// Starts to load the first of them, unless `source` is constant.
   __device__ ProjectionLoader(Value* tile, const void* source, bool variable,
                               const ProjectionStrides& strides, const ThreadCoordinates& own,
-                              std::int64_t start, int valid, std::int64_t dstate, const GeneralPlan& plan)
+                              std::int64_t start, int valid, std::int64_t dstate, const GeneralPlan& plan,
+                              DType io)
       : tile_(tile),
         source_(static_cast<const Stored*>(source) + own.block.b * strides.batch +
                 own.block.g * strides.group + start * strides.time),
@@ -111,7 +112,8 @@ class ProjectionLoader {
         shape_{plan.states_log2(), plan.steps_log2, static_cast<int>(dstate), valid,
                strides.state,      strides.time},
         threads_(plan.threads()),
-        pitch_(plan.projection_pitch()) {
+        pitch_(plan.projection_pitch()),
+        io_(io) {
     if (variable_) load(threadIdx.x);
   }
   /// Stores them, and all others.
@@ -124,7 +126,7 @@ class ProjectionLoader {
         const int i = first + k * threads_;
         const TileShape::Element e = shape_.element(i);
         if (i < shape_.count())
-          tile_[e.step * pitch_ + e.row] = shape_.exists(e) ? to_value(raw_[k]) : Value{};
+          tile_[e.step * pitch_ + e.row] = shape_.exists(e) ? to_value(raw_[k], io_) : Value{};
       }
     }
   }
@@ -141,6 +143,7 @@ class ProjectionLoader {
   bool variable_;
   TileShape shape_;
   int threads_, pitch_;
+  DType io_;
   Stored raw_[in_flight];
 };
 
@@ -155,7 +158,7 @@ __device__ inline TileShape sequence_shape(const ScanArgs& args, const ThreadCoo
 template <class Io, int count, class Store>
 __device__ void stage_sequences(const void* const (&sources)[count], const ScanArgs& args,
                                 const ThreadCoordinates& own, std::int64_t start, int valid,
-                                const GeneralPlan& plan, const Store& store) {
+                                const GeneralPlan& plan, DType io, const Store& store) {
   const TileShape shape = sequence_shape(args, own, valid, plan);
   const std::int64_t origin = own.row + start * args.sequence.time;
   for (int first = threadIdx.x; first < shape.count(); first += kInFlight * plan.threads()) {
@@ -176,7 +179,7 @@ __device__ void stage_sequences(const void* const (&sources)[count], const ScanA
       if (first + k * plan.threads() >= shape.count()) continue;
       float loaded[count];
 #pragma unroll
-      for (int i = 0; i < count; ++i) loaded[i] = to_float(raw[k][i]);
+      for (int i = 0; i < count; ++i) loaded[i] = to_float(raw[k][i], io);
       loaded[1] += bias[k];
       store(e.row * plan.sequence_pitch() + e.step, shape.exists(e), loaded);
     }
