@@ -27,6 +27,8 @@ extern template ssd_hopper::Variant ranked_scan_for<__nv_bfloat16>(int states);
 extern template ssd_hopper::Variant ranked_scan_for<__half>(int states);
 extern template RotatedVariant rotated_scan_for<__nv_bfloat16>(int states, bool gated);
 extern template RotatedVariant rotated_scan_for<__half>(int states, bool gated);
+extern template PackedRotatedVariant packed_rotated_scan_for<__nv_bfloat16>(int states, bool gated);
+extern template PackedRotatedVariant packed_rotated_scan_for<__half>(int states, bool gated);
 
 namespace {
 
@@ -42,6 +44,9 @@ std::int64_t rows_of(const Mamba3& scan) {
 
 /// A head is a group: q and k are its own.
 Plan plan_of(const Mamba3& scan) {
+  if (are_packed(scan))
+    return ssd_hopper::packed_plan_with({scan.sequences, scan.seqlen, scan.nheads, scan.nheads, scan.headdim},
+                                        kMultiprocessors, 1);
   return ssd_hopper::plan_for({scan.batch, rows_of(scan), scan.nheads, scan.nheads, scan.headdim},
                               kMultiprocessors, 1);
 }
@@ -50,13 +55,23 @@ int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each. A pass of states does not.
-bool rotates_itself(const Mamba3& scan, const Plan& plan) {
+/// Whether a scan can rotate q and k itself: pairs are words of a row, a lane each.
+bool can_rotate(const Mamba3& scan) {
   return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
-         scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
+         scan.angles <= ssd_hopper::kRotatedPairs;
+}
+/// A pass of states does not.
+bool rotates_itself(const Mamba3& scan, const Plan& plan) {
+  return can_rotate(scan) && plan.parts == 1;
 }
 
-/// What is prepared, the rows of ranks, the states that blocks hand on, and phases; in bytes. Not of the fused
+std::size_t handed_bytes(const Mamba3& scan, const Plan& plan) {
+  const int states = padded_dstate(scan);
+  return are_packed(scan) ? ssd_hopper::PackedLayout(plan, scan.sequences, 0, states).bytes
+                          : ssd_hopper::handed_layout_of(plan, states).bytes;
+}
+
+/// What is prepared, the rows of ranks, what blocks hand on and where they start, and phases; in bytes. Not of the fused
 /// scan, which needs weights of steps alone.
 struct Workspace {
   PreparedLayout prepared;
@@ -65,22 +80,22 @@ struct Workspace {
   Workspace(const Mamba3& scan, const Plan& plan) : prepared(scan, !rotates_itself(scan, plan)) {
     const std::int64_t rows =
         scan.is_mimo ? scan.batch * rows_of(scan) * scan.nheads * scan.headdim : 0;  // elements
-    const std::int64_t angles = rotates_itself(scan, plan) ? scan.batch * scan.nheads * scan.angles : 0;
+    const std::int64_t angles = rotates_itself(scan, plan) ? scan.nheads * scan.angles : 0;
     WorkspaceLayout layout;
     layout.take(static_cast<std::int64_t>(prepared.bytes), 1);
     v = layout.take(rows, 2);
     y = layout.take(rows, sizeof(float));
-    handed = layout.take(
-        static_cast<std::int64_t>(ssd_hopper::handed_layout_of(plan, padded_dstate(scan)).bytes), 1);
-    of_steps = layout.take(angles * scan.seqlen, sizeof(std::uint16_t));
-    of_chunks = layout.take(angles * plan.chunks.value, sizeof(std::uint32_t));
+    handed = layout.take(static_cast<std::int64_t>(handed_bytes(scan, plan)), 1);
+    of_steps = layout.take(angles * scan.batch * scan.seqlen, sizeof(std::uint16_t));
+    of_chunks = layout.take(angles * phase_chunks(scan), sizeof(std::uint32_t));
     bytes = layout.bytes();
   }
 };
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const Mamba3 scan(problem);
-  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
+  if (are_packed(scan) && !can_rotate(scan))
+    return "supports cu_seqlens for interleaved pairs, at most 32 and a multiple of 8, without ranks";
   if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
@@ -90,7 +105,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
     return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   const std::int64_t tiles = ceil_div(scan.headdim, ssd_hopper::kRows);
-  const std::int64_t chunks = ceil_div(rows_of(scan), ssd_hopper::kSteps);
+  const std::int64_t chunks =
+      ceil_div(rows_of(scan), ssd_hopper::kSteps) + (are_packed(scan) ? scan.sequences : 0);
   if (rows_of(scan) > kMost - 2 * ssd_hopper::kSteps || scan.nheads > kMost / tiles ||
       chunks > kMost / (scan.nheads * tiles) || scan.batch > kMost / (scan.nheads * tiles * chunks))
     return "needs at most 2147483647 chunks of 64 steps, or rows of ranks, and 64 head dims";
@@ -144,6 +160,7 @@ ssd_hopper::Rotation rotation_of(const Mamba3Args& args, const ChunkPhases& phas
           .B_bias = args.K_bias,
           .C_bias = args.Q_bias,
           .input_angle = args.input_angle,
+          .input_B = args.input_k,
           .final_angle = args.final_angle,
           .final_B = args.final_k};
 }
@@ -159,6 +176,13 @@ ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
 template <class Kernel>
 void allow_shared_bytes(Kernel* kernel, int bytes) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+/// All launches, one after the other.
+Launch together(const std::vector<Launch>& launches) {
+  return [launches](void* stream) {
+    for (const Launch& launch : launches) launch(stream);
+  };
 }
 
 /// `phases`, and the scan that rotates q and k itself, which begins while they end.
@@ -180,6 +204,21 @@ Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
   };
 }
 
+/// The same for packed sequences, and before it where blocks start.
+Launch packed_rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
+                             const ssd_hopper::PackedArgs& scan) {
+  const int states = padded_dstate(args.scan);
+  const bool gated = args.Z != nullptr;
+  const PackedRotatedVariant variant = dtype == DType::f16
+                                           ? packed_rotated_scan_for<__half>(states, gated)
+                                           : packed_rotated_scan_for<__nv_bfloat16>(states, gated);
+  allow_shared_bytes(variant.kernel, variant.shared_bytes);
+  return together(
+      {ssd_hopper::packed_plan_launch(scan, static_cast<int>(args.scan.sequences), nullptr), phases,
+       hopper::dependent_launch_of(variant.kernel, scan.plan.blocks, static_cast<unsigned>(variant.threads),
+                                   variant.shared_bytes, scan)});
+}
+
 /// The scan of what is prepared.
 Launch prepared_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::HopperArgs& scan) {
   const ssd_hopper::Variant variant = variant_of(args, dtype);
@@ -198,13 +237,6 @@ void check_alignment(const Mamba3Args& args) {
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
 }
 
-/// All launches, one after the other.
-Launch together(const std::vector<Launch>& launches) {
-  return [launches](void* stream) {
-    for (const Launch& launch : launches) launch(stream);
-  };
-}
-
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const Mamba3Args args = bind_mamba3(problem, tensors);
@@ -220,22 +252,30 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const PreparedRows rows = at.prepared.at(args, workspace);
   const RankRows ranks{base + at.v, reinterpret_cast<float*>(base + at.y)};
   const bool rotates = rotates_itself(args.scan, plan);
-  ssd_hopper::HopperArgs scan = ssd_hopper::make_args(scan_args(args, rows, !rotates, ranks), plan,
-                                                      padded_dstate(args.scan), base + at.handed);
-  scan.given = {.log_decay = rows.log_decay,
-                .later = rows.s,
-                .own = rows.gamma,
-                .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
-                .rows = ranks.y};
-  std::vector<Launch> launches;
-  if (rotates) {
-    const ChunkPhases phases{reinterpret_cast<std::uint16_t*>(base + at.of_steps),
-                             reinterpret_cast<std::uint32_t*>(base + at.of_chunks)};
+  const SsdArgs ssd = scan_args(args, rows, !rotates, ranks);
+  const int states = padded_dstate(args.scan);
+  const ssd_hopper::GivenWeights weights{.log_decay = rows.log_decay,
+                                         .later = rows.s,
+                                         .own = rows.gamma,
+                                         .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
+                                         .rows = ranks.y};
+  const ChunkPhases phases{reinterpret_cast<std::uint16_t*>(base + at.of_steps),
+                           reinterpret_cast<std::uint32_t*>(base + at.of_chunks)};
+  if (are_packed(args.scan)) {
+    const SsdSequenceTable sequences{args.scan.sequences, args.scan.seqlen, args.cu_seqlens};
+    ssd_hopper::PackedArgs scan =
+        ssd_hopper::make_packed_args(ssd, sequences, {}, plan, states, base + at.handed);
+    scan.given = weights;
     scan.rotation = rotation_of(args, phases);
-    launches = {rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan)};
-  } else {
-    launches = {launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};
+    return packed_rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan);
   }
+  ssd_hopper::HopperArgs scan = ssd_hopper::make_args(ssd, plan, states, base + at.handed);
+  scan.given = weights;
+  if (rotates) {
+    scan.rotation = rotation_of(args, phases);
+    return rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan);
+  }
+  std::vector<Launch> launches{launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};
   if (args.scan.is_mimo) {
     launches.insert(launches.begin(), launch_up_projection(args, dtype, ranks));
     launches.push_back(launch_down_projection(args, dtype, ranks));

@@ -23,9 +23,9 @@ template <class Io>
 Launch with_ends(const Mamba3Args& args, const PreparedRows& to, const Launch& launch) {
   if (to.seed == nullptr && args.final_v == nullptr) return launch;
   const Mamba3& scan = args.scan;
-  const std::int64_t vectors = scan.batch * scan.nheads * scan.headdim * (scan.dstate / 4);
-  const Launch ends =
-      launch_of(ends_kernel<Io>, ceil_div(vectors, kPrepareThreads), dim3(kPrepareThreads), 0, args, to);
+  const std::int64_t vectors = scan.sequences * scan.nheads * scan.headdim * (scan.dstate / 4);
+  const Launch ends = launch_of(are_packed(scan) ? ends_kernel<Io, true> : ends_kernel<Io, false>,
+                                ceil_div(vectors, kPrepareThreads), dim3(kPrepareThreads), 0, args, to);
   return [=](void* stream) {
     launch(stream);
     ends(stream);
@@ -47,14 +47,14 @@ Launch weights_of(const Mamba3Args& args, const PreparedRows& to) {
 template <class Io>
 Launch phases_of(const Mamba3Args& args, const PreparedRows& to, const ChunkPhases& phases) {
   const Mamba3& scan = args.scan;
-  const std::int64_t vectors =
-      scan.batch * ceil_div(scan.seqlen, kSegment) * scan.nheads * scan.angles / kPhasePairs;
+  const std::int64_t chunks = phase_chunks(scan);
+  const std::int64_t vectors = chunks * scan.nheads * scan.angles / kPhasePairs;
   const std::int64_t phase_blocks = ceil_div(vectors, kPrepareThreads);
   const std::int64_t steps = steps_of(scan);
-  return with_ends<Io>(
-      args, to,
-      launch_of(phases_kernel<Io>, phase_blocks + ceil_div(steps, kPrepareThreads), dim3(kPrepareThreads), 0,
-                args, to, phases, static_cast<int>(phase_blocks), steps));
+  return with_ends<Io>(args, to,
+                       launch_of(are_packed(scan) ? phases_kernel<Io, true> : phases_kernel<Io, false>,
+                                 phase_blocks + ceil_div(steps, kPrepareThreads), dim3(kPrepareThreads), 0,
+                                 args, to, phases, static_cast<int>(phase_blocks), chunks, steps));
 }
 
 template <class Io>

@@ -19,6 +19,7 @@
 #include "kernels/mamba3/hopper/prepare.h"
 #include "kernels/mamba3/hopper/quads.cuh"
 #include "kernels/mamba3/vectors.cuh"
+#include "kernels/ssd_chunk_scan/hopper/packed.h"
 
 namespace ssmbench::mamba3_hopper {
 
@@ -165,19 +166,24 @@ __device__ __forceinline__ void segment_angles(std::uint32_t* to, const Mamba3Ar
 }
 
 /// s and γ of step `at` of the `steps` of all heads and sequences.
-template <class Io>
+template <class Io, bool kPacked>
 __device__ __forceinline__ void weigh_step(const Mamba3Args& args, const PreparedRows& to, std::int64_t steps,
                                            std::int64_t at) {
   if (at >= steps) return;
   const float gamma = mamba3::scalars_of<Io>(args, at).gamma;
-  const bool is_last = (at + 1) % args.scan.seqlen == 0;
+  const auto is_border = [&] {
+    if constexpr (!kPacked) return (at + 1) % args.scan.seqlen == 0;
+    return ssd_hopper::ends_packed(args.cu_seqlens, static_cast<int>(args.scan.sequences),
+                                   at % args.scan.seqlen);
+  };
+  const bool is_last = is_border();
   to.gamma[at] = gamma;
   to.s[at] = is_last ? gamma : gamma + mamba3::scalars_of<Io>(args, at + 1).previous;
 }
 template <class Io>
 __global__ void __launch_bounds__(kPrepareThreads)
     weigh_kernel(const Mamba3Args args, const PreparedRows to, const std::int64_t steps) {
-  weigh_step<Io>(args, to, steps, std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x);
+  weigh_step<Io, false>(args, to, steps, std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x);
 }
 
 /// Turns the first `rotated` of q's and k's pairs. Sine and cosine are the hardware's, 2^-21 off on [−π, π].
@@ -321,30 +327,37 @@ __global__ void __launch_bounds__(kPrepareThreads, 2)
                       phases + done * grid.row);
 }
 
-/// The state that the first step reads, and Final_V_State. A thread has 4 states of a row of a head.
-template <class Io>
+/// The state that the first step reads, and Final_V_State. A thread has 4 states of a row of a head. A packed
+/// sequence without steps passes both through.
+template <class Io, bool kPacked>
 __global__ void __launch_bounds__(kPrepareThreads) ends_kernel(const Mamba3Args args, const PreparedRows to) {
   const Mamba3& scan = args.scan;
   const int vectors = static_cast<int>(scan.dstate) / 4;
   const std::int64_t index = std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x;
-  const std::int64_t row = index / vectors;  // (batch, head, head dim)
-  if (row >= scan.batch * scan.nheads * scan.headdim) return;
+  const std::int64_t row = index / vectors;  // (sequence, head, head dim)
+  if (row >= scan.sequences * scan.nheads * scan.headdim) return;
   const int n = static_cast<int>(index - row * vectors) * 4;
   const std::int64_t head = row / scan.headdim;
-  const HeadAt at{head / scan.nheads, head / scan.nheads, head % scan.nheads};
-  if (args.final_v != nullptr && n == 0)
+  const std::int64_t p = row - head * scan.headdim;
+  const std::int64_t sequence = head / scan.nheads;
+  const HeadAt at{sequence, kPacked ? 0 : sequence, head % scan.nheads};
+  const std::int64_t first = kPacked ? args.cu_seqlens[sequence] : 0;
+  const std::int64_t end = kPacked ? args.cu_seqlens[sequence + 1] : scan.seqlen;
+  const bool is_empty = kPacked && first == end;
+  if (args.final_v != nullptr && n == 0) {
+    const float input = args.input_v == nullptr ? 0.0F : args.input_v[row];
     mamba3::store<Io>(args.final_v, row,
-                      mamba3::load<Io>(args.V, at.step(scan, scan.seqlen - 1) * scan.headdim +
-                                                   (row - head * scan.headdim)));
+                      is_empty ? input : mamba3::load<Io>(args.V, at.step(scan, end - 1) * scan.headdim + p));
+  }
   if (to.seed == nullptr) return;
-  const float weight = mamba3::scalars_of<Io>(args, at.scalar(scan, 0)).previous;
+  const float weight = is_empty ? 0.0F : mamba3::scalars_of<Io>(args, at.scalar(scan, first)).previous;
   float state[4];
   load_vector(state, args.input_ssm + row * scan.dstate + n);
   for (int rank = 0; rank < scan.rank; ++rank) {
     float k[4];
     load_vector(k, args.input_k + at.k_state(scan, rank) + n);
-    const float v = args.input_v[row] * mamba3::factor_at(args.mimo_v, at.factor(scan, rank, scan.headdim),
-                                                          row - head * scan.headdim);
+    const float v =
+        args.input_v[row] * mamba3::factor_at(args.mimo_v, at.factor(scan, rank, scan.headdim), p);
 #pragma unroll
     for (int i = 0; i < 4; ++i) state[i] += weight * v * k[i];
   }

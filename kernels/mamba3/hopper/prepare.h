@@ -7,12 +7,13 @@
 #include "kernels/common/index_math.h"
 #include "kernels/common/workspace.h"
 #include "kernels/mamba3/args.h"
+#include "kernels/ssd_chunk_scan/hopper/packed.h"
 #include "model/dtype.h"
 #include "model/launch.h"
 
 // What makes a scan of Mamba-3 one of Mamba-2's kind, with B and C of each head: q and k with their biases,
-// rotated, and what inputs weigh. Sequences are one a batch: no cu_seqlens. The picture of the kernels is in
-// prepare.cuh. Sizes are host and device, so that the CPU tests cover them.
+// rotated, and what inputs weigh. launch_phases() takes packed sequences, the others one sequence a batch. The
+// picture of the kernels is in prepare.cuh. Sizes are host and device, so that the CPU tests cover them.
 
 namespace ssmbench::mamba3_hopper {
 
@@ -22,6 +23,11 @@ inline constexpr int kSpan = kSegment * kSpanSegments;
 inline constexpr int kPrepareThreads = 256;
 inline constexpr int kHeadsAtOnce = 8;  ///< of a block, at most
 inline constexpr std::int64_t kMaxPreparedStates = 128;
+
+/// One packed sequence is a batch of one.
+constexpr bool are_packed(const Mamba3& scan) {
+  return scan.has_cu_seqlens && scan.sequences > 1;
+}
 
 /// How both kernels share a problem out: a block has some heads of some steps of a sequence.
 struct PrepareGrid {
@@ -70,7 +76,7 @@ struct PreparedRows {
   const float* log_decay;  ///< (B, H, L): ADT itself
   float* s;      ///< (B, H, L): γ_t + (1 − λ_{t+1})·DT_{t+1}, what V_t ⊗ k_t weighs for later steps
   float* gamma;  ///< (B, H, L): what it weighs for its own
-  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input
+  /// (M, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input
   /// states.
   float* seed;
   /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span,
@@ -94,8 +100,9 @@ struct PreparedLayout {
     k = layout.take(rows, 2);
     s = layout.take(steps, sizeof(float));
     gamma = layout.take(steps, sizeof(float));
-    seed = layout.take(scan.has_initial_states ? scan.batch * scan.nheads * scan.headdim * scan.dstate : 0,
-                       sizeof(float));
+    seed =
+        layout.take(scan.has_initial_states ? scan.sequences * scan.nheads * scan.headdim * scan.dstate : 0,
+                    sizeof(float));
     of_spans = layout.take(columns * grid.spans, sizeof(std::uint32_t));
     of_segments = layout.take(columns * grid.segments, sizeof(std::uint32_t));
     bytes = layout.bytes();
@@ -119,8 +126,13 @@ struct PreparedLayout {
 /// Phases (phase.h) for the scan that rotates q and k itself.
 struct ChunkPhases {
   std::uint16_t* of_steps;  ///< (B, L, H, S): behind steps, from the begin of their chunks of 64; 2^-16 turns
-  std::uint32_t* of_chunks;  ///< (B, chunks, H, S): what chunks add; 2^-32 turns
+  std::uint32_t* of_chunks;  ///< (phase_chunks(), H, S): what chunks add; 2^-32 turns
 };
+/// Chunks of all sequences, one sequence after the other. Packed ones are in places with gaps (packed.h).
+constexpr std::int64_t phase_chunks(const Mamba3& scan) {
+  return are_packed(scan) ? ssd_hopper::packed_chunk_slots(scan.seqlen, scan.sequences)
+                          : scan.batch * ceil_div(scan.seqlen, kSegment);
+}
 
 /// The launches that write s, gamma, seed and Final_V_State; phases, too, where S is a multiple of 4 and the form
 /// SISO; and all that is prepared with Final_Angle_State and Final_K_State, too. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16

@@ -152,8 +152,9 @@ inline PackedArgs make_packed_args(const SsdArgs& ssd, const SsdSequenceTable& s
   return args;
 }
 
-/// Where blocks start, and the scan. `states_at`: as given. Its launches throw DeviceError when one cannot be
-/// launched.
+/// Where blocks start, which the scan reads. `states_at`: as given. Throws DeviceError when it cannot be launched.
+Launch packed_plan_launch(const PackedArgs& args, int sequences, const std::int32_t* states_at);
+/// The same, and the scan. Its launches throw DeviceError when one cannot be launched.
 Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
                      const std::int32_t* states_at, int states);
 

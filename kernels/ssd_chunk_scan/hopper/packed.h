@@ -25,6 +25,15 @@ SSMBENCH_HD constexpr int packed_chunks(int steps) {
   return steps <= kSteps ? 1 : (steps - 1) / kSteps + 1;
 }
 
+/// A place for each chunk of each sequence, without a sum over those before: that of the first one of a sequence
+/// that begins at step `begin`. Below packed_chunk_slots().
+SSMBENCH_HD constexpr int packed_chunk_slot(int begin, int sequence) {
+  return begin / kSteps + sequence;
+}
+SSMBENCH_HD constexpr std::int64_t packed_chunk_slots(std::int64_t steps, std::int64_t sequences) {
+  return steps / kSteps + sequences;
+}
+
 /// Where a block starts: at its last segment.
 struct alignas(16) PackedStart {
   int sequence;
@@ -100,6 +109,29 @@ struct FirstThatFits {
       least = tried() + 1;
   }
 };
+
+/// Steps of a chunk in the place `slot`, in all of the batch; none where no sequence has a chunk there.
+struct PackedChunk {
+  int sequence;
+  std::int64_t first;
+  int steps;
+};
+SSMBENCH_HD constexpr PackedChunk packed_chunk_at(const std::int32_t* cu_seqlens, int sequences, int slot) {
+  FirstThatFits search{0, sequences - 1};
+  while (!search.is_found())
+    search.narrow(packed_chunk_slot(cu_seqlens[search.tried() + 1], search.tried() + 1) > slot);
+  const int begin = cu_seqlens[search.most];
+  const std::int64_t first = begin + std::int64_t{slot - packed_chunk_slot(begin, search.most)} * kSteps;
+  const std::int64_t left = cu_seqlens[search.most + 1] - first;
+  return {search.most, first, static_cast<int>(left < 0 ? 0 : left < kSteps ? left : kSteps)};
+}
+
+/// Whether a sequence ends with a step.
+SSMBENCH_HD constexpr bool ends_packed(const std::int32_t* cu_seqlens, int sequences, std::int64_t step) {
+  FirstThatFits search{1, sequences};
+  while (!search.is_found()) search.narrow(cu_seqlens[search.tried()] > step);
+  return cu_seqlens[search.most] == step + 1;
+}
 
 /// Items in parts: each has a block for every `chunks` chunks.
 struct PackedParts {

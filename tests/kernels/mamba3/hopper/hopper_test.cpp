@@ -107,6 +107,50 @@ std::vector<Problem> option_problems() {
   return all;
 }
 
+/// Sequences in a batch of 1; of four and more one is empty and one has a step.
+Problem packed_problem_of(std::int64_t sequences, std::int64_t seqlen, Axes axes) {
+  axes.merge(Axes{{"batch", size(1)}, {"cu_seqlens", true}, {"seqlen", seqlen}, {"sequences", sequences}});
+  return problem_of(std::move(axes));
+}
+
+/// Around chunks; more sequences than threads that plan; sizes and all options.
+std::vector<Problem> packed_problems() {
+  std::vector<Problem> all;
+  const auto add = [&](std::int64_t sequences, std::int64_t seqlen, Axes axes) {
+    all.push_back(packed_problem_of(sequences, seqlen, std::move(axes)));
+  };
+  for (const std::int64_t sequences : {1, 2, 3, 5, 9})
+    for (const std::int64_t seqlen : {1, 17, 64, 65, 130, 257, 1000})
+      add(sequences, seqlen,
+          {{"nheads", size(3)}, {"z", seqlen % 4 != 1}, {"dstate", size(sequences == 5 ? 72 : 128)}});
+  add(300, 3000, {{"nheads", size(2)}});
+  for (const std::int64_t headdim : {8, 72, 136})
+    for (const std::int64_t angles : {8, 24})
+      add(4, 300, {{"headdim", headdim}, {"rope_angles", angles}, {"dstate", size(angles == 8 ? 24 : 64)}});
+  for (int bits = 0; bits < 16; ++bits)
+    add(7, 500,
+        {{"nheads", size(6)},
+         {"groups", size(bits % 3 == 0   ? 1
+                         : bits % 3 == 1 ? 2
+                                         : 6)},
+         {"z", (bits & 1) != 0},
+         {"D", (bits & 2) != 0},
+         {"initial_states", (bits & 4) != 0},
+         {"final_states", (bits & 8) != 0}});
+  return all;
+}
+
+/// Items that are cut, and that begin in any chunk of a block.
+std::vector<Problem> packed_plan_problems() {
+  std::vector<Problem> all;
+  for (const auto& [nheads, seqlen] : {std::pair{66, 330}, {134, 330}, {300, 130}})
+    for (const bool z : {false, true})
+      all.push_back(packed_problem_of(
+          6, seqlen,
+          {{"nheads", size(nheads)}, {"groups", size(2)}, {"dstate", size(z ? 64 : 128)}, {"z", z}}));
+  return all;
+}
+
 Problem mimo_problem_of(Axes axes) {
   axes.merge(Axes{{"dtype", "bf16"},
                   {"batch", size(2)},
@@ -237,6 +281,20 @@ TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in f16", "[gpu][mamba
   check_all(in_f16(option_problems()), "mamba");
 }
 
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference on packed sequences",
+          "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
+    check_all(packed_problems(), distribution);
+  check_all(packed_plan_problems(), "mamba");
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference on packed sequences in f16",
+          "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
+  for (const char* distribution : {"mamba", "tiny_delta", "trained"})
+    check_all(in_f16(packed_problems()), distribution);
+  check_all(in_f16(packed_plan_problems()), "mamba");
+}
+
 TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
   const auto is_hopper = [](const Implementation& implementation) {
     return implementation.name == "cuda-hopper" && implementation.op == "mamba3_siso_fwd";
@@ -256,6 +314,15 @@ TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
   const auto& mimo = find_implementation("mamba3_mimo_fwd", "cuda-hopper");
   CHECK(mimo.unsupported(mimo_problem_of({{"mimo_rank", size(3)}})) ==
         "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks");
-  CHECK(reason({{"batch", size(1)}, {"cu_seqlens", true}, {"sequences", size(3)}}) ==
-        "does not support cu_seqlens");
+  const Axes packed{{"batch", size(1)}, {"cu_seqlens", true}, {"sequences", size(3)}};
+  const auto packed_with = [&](Axes axes) {
+    axes.merge(Axes(packed));
+    return axes;
+  };
+  const char* const why =
+      "supports cu_seqlens for interleaved pairs, at most 32 and a multiple of 8, without ranks";
+  CHECK(reason(packed_with({{"rotary_pairing", "halves"}})) == why);
+  CHECK(reason(packed_with({{"rope_angles", size(40)}})) == why);
+  CHECK(reason(packed_with({{"rope_angles", size(12)}})) == why);
+  CHECK(mimo.unsupported(mimo_problem_of(packed_with({}))) == why);
 }

@@ -207,6 +207,31 @@ TEST_CASE("hopper: few long packed sequences are in parts, of one tile") {
   CHECK_FALSE(parts(4, 256, 8));     // a chunk each
 }
 
+TEST_CASE("hopper: every chunk of packed sequences has a place, which says what its steps are") {
+  for (const Packing& packing : packings()) {
+    const auto count = static_cast<int>(packing.lengths.size());
+    const std::int32_t* const borders = packing.cu_seqlens.data();
+    const std::int64_t slots = packed_chunk_slots(borders[count], count);
+    std::int64_t steps = 0;
+    for (int slot = 0; slot < slots; ++slot) steps += packed_chunk_at(borders, count, slot).steps;
+    CHECK(steps == borders[count]);
+    std::set<int> seen;
+    for (int sequence = 0; sequence < count; ++sequence)
+      for (int chunk = 0; chunk < packed_chunks(borders[sequence + 1] - borders[sequence]); ++chunk) {
+        const int slot = packed_chunk_slot(borders[sequence], sequence) + chunk;
+        CHECK(seen.insert(slot).second);
+        REQUIRE(slot < slots);
+        const PackedChunk at = packed_chunk_at(borders, count, slot);
+        CHECK(at.sequence == sequence);
+        CHECK(at.first == borders[sequence] + chunk * kSteps);
+        CHECK(at.steps == std::min<std::int64_t>(borders[sequence + 1] - at.first, kSteps));
+      }
+    for (std::int32_t step = 0; step < std::min(borders[count], 5000); ++step)
+      CHECK(ends_packed(borders, count, step) ==
+            (std::ranges::find(packing.cu_seqlens, step + 1) != packing.cu_seqlens.end()));
+  }
+}
+
 TEST_CASE("hopper: the first state that is wanted from a step on") {
   const std::vector<PackedStop> stops{{3, 0}, {3, 1}, {64, 2}, {90, 3}};
   const auto first = [&](int step) { return first_stop_from(stops.data(), 4, step); };
