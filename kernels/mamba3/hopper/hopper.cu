@@ -27,6 +27,10 @@ extern template ssd_hopper::Variant ranked_scan_for<__nv_bfloat16>(int states);
 extern template ssd_hopper::Variant ranked_scan_for<__half>(int states);
 extern template RotatedVariant rotated_scan_for<__nv_bfloat16>(int states, bool gated);
 extern template RotatedVariant rotated_scan_for<__half>(int states, bool gated);
+extern template ssd_hopper::PackedVariant packed_scan_for<__nv_bfloat16>(int states, bool gated);
+extern template ssd_hopper::PackedVariant packed_scan_for<__half>(int states, bool gated);
+extern template ssd_hopper::PackedVariant packed_ranked_scan_for<__nv_bfloat16>(int states);
+extern template ssd_hopper::PackedVariant packed_ranked_scan_for<__half>(int states);
 extern template PackedRotatedVariant packed_rotated_scan_for<__nv_bfloat16>(int states, bool gated);
 extern template PackedRotatedVariant packed_rotated_scan_for<__half>(int states, bool gated);
 
@@ -45,8 +49,8 @@ std::int64_t rows_of(const Mamba3& scan) {
 /// A head is a group: q and k are its own.
 Plan plan_of(const Mamba3& scan) {
   if (are_packed(scan))
-    return ssd_hopper::packed_plan_with({scan.sequences, scan.seqlen, scan.nheads, scan.nheads, scan.headdim},
-                                        kMultiprocessors, 1);
+    return ssd_hopper::packed_plan_for(
+        {scan.sequences, rows_of(scan), scan.nheads, scan.nheads, scan.headdim}, kMultiprocessors, 1);
   return ssd_hopper::plan_for({scan.batch, rows_of(scan), scan.nheads, scan.nheads, scan.headdim},
                               kMultiprocessors, 1);
 }
@@ -55,14 +59,10 @@ int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// Whether a scan can rotate q and k itself: pairs are words of a row, a lane each.
-bool can_rotate(const Mamba3& scan) {
-  return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
-         scan.angles <= ssd_hopper::kRotatedPairs;
-}
-/// A pass of states does not.
+/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each. A pass of states does not.
 bool rotates_itself(const Mamba3& scan, const Plan& plan) {
-  return can_rotate(scan) && plan.parts == 1;
+  return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
+         scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
 }
 
 std::size_t handed_bytes(const Mamba3& scan, const Plan& plan) {
@@ -71,8 +71,8 @@ std::size_t handed_bytes(const Mamba3& scan, const Plan& plan) {
                           : ssd_hopper::handed_layout_of(plan, states).bytes;
 }
 
-/// What is prepared, the rows of ranks, what blocks hand on and where they start, and phases; in bytes. Not of the fused
-/// scan, which needs weights of steps alone.
+/// What is prepared, the rows of ranks, what blocks hand on and where they start, and phases; in bytes. Not of
+/// the fused scan, which needs weights of steps alone.
 struct Workspace {
   PreparedLayout prepared;
   std::size_t v, y, handed, of_steps, of_chunks, bytes;
@@ -94,8 +94,6 @@ struct Workspace {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const Mamba3 scan(problem);
-  if (are_packed(scan) && !can_rotate(scan))
-    return "supports cu_seqlens for interleaved pairs, at most 32 and a multiple of 8, without ranks";
   if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
@@ -160,7 +158,6 @@ ssd_hopper::Rotation rotation_of(const Mamba3Args& args, const ChunkPhases& phas
           .B_bias = args.K_bias,
           .C_bias = args.Q_bias,
           .input_angle = args.input_angle,
-          .input_B = args.input_k,
           .final_angle = args.final_angle,
           .final_B = args.final_k};
 }
@@ -171,6 +168,16 @@ ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
     return dtype == DType::f16 ? ranked_scan_for<__half>(states) : ranked_scan_for<__nv_bfloat16>(states);
   const bool gated = args.Z != nullptr;
   return dtype == DType::f16 ? scan_for<__half>(states, gated) : scan_for<__nv_bfloat16>(states, gated);
+}
+
+ssd_hopper::PackedVariant packed_variant_of(const Mamba3Args& args, DType dtype) {
+  const int states = padded_dstate(args.scan);
+  if (args.scan.is_mimo)
+    return dtype == DType::f16 ? packed_ranked_scan_for<__half>(states)
+                               : packed_ranked_scan_for<__nv_bfloat16>(states);
+  const bool gated = args.Z != nullptr;
+  return dtype == DType::f16 ? packed_scan_for<__half>(states, gated)
+                             : packed_scan_for<__nv_bfloat16>(states, gated);
 }
 
 template <class Kernel>
@@ -229,12 +236,58 @@ Launch prepared_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::Ho
   };
 }
 
+/// The same for packed sequences, and before it where blocks start. With ranks cu_seqlens are of rows.
+Launch packed_prepared_launch(const Mamba3Args& args, DType dtype, const PreparedRows& rows,
+                              ssd_hopper::PackedArgs scan) {
+  const ssd_hopper::PackedVariant variant = packed_variant_of(args, dtype);
+  allow_shared_bytes(variant.kernel, variant.shared_bytes);
+  allow_shared_bytes(variant.parts_kernel, variant.parts_shared_bytes);
+  std::vector<Launch> launches;
+  if (args.scan.is_mimo) {
+    launches.push_back(launch_row_borders(args, rows));
+    scan.cu_seqlens = rows.row_borders;
+  }
+  launches.push_back(ssd_hopper::packed_launch(variant, scan, static_cast<int>(args.scan.sequences), nullptr,
+                                               padded_dstate(args.scan)));
+  return together(launches);
+}
+
 void check_alignment(const Mamba3Args& args) {
   for (const void* tensor : std::array<const void*, 15>{
            args.Q, args.K, args.V, args.Z, args.rates, args.out, args.Q_bias, args.K_bias, args.mimo_v,
            args.mimo_z, args.mimo_out, args.norm, args.input_ssm, args.input_k, args.final_k})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
+}
+
+/// The scan, with what is done to q and k before it.
+struct ScanParts {
+  PreparedRows rows;
+  ChunkPhases phases;
+  SsdArgs ssd;
+  Plan plan;
+  ssd_hopper::GivenWeights weights;
+  void* handed;
+};
+Launch scan_launch(const Mamba3Args& args, DType dtype, const ScanParts& parts) {
+  const Mamba3& scan = args.scan;
+  const int states = padded_dstate(scan);
+  const bool rotates = rotates_itself(scan, parts.plan);
+  const Launch before = rotates ? launch_phases(args, dtype, parts.rows, parts.phases)
+                                : launch_prepare(args, dtype, parts.rows);
+  if (are_packed(scan)) {
+    ssd_hopper::PackedArgs packed = ssd_hopper::make_packed_args(
+        parts.ssd, {scan.sequences, rows_of(scan), args.cu_seqlens}, {}, parts.plan, states, parts.handed);
+    packed.given = parts.weights;
+    if (!rotates) return together({before, packed_prepared_launch(args, dtype, parts.rows, packed)});
+    packed.rotation = rotation_of(args, parts.phases);
+    return packed_rotated_launch(args, dtype, before, packed);
+  }
+  ssd_hopper::HopperArgs whole = ssd_hopper::make_args(parts.ssd, parts.plan, states, parts.handed);
+  whole.given = parts.weights;
+  if (!rotates) return together({before, prepared_launch(args, dtype, whole)});
+  whole.rotation = rotation_of(args, parts.phases);
+  return rotated_launch(args, dtype, before, whole);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
@@ -251,36 +304,22 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   auto* const base = static_cast<unsigned char*>(workspace);
   const PreparedRows rows = at.prepared.at(args, workspace);
   const RankRows ranks{base + at.v, reinterpret_cast<float*>(base + at.y)};
-  const bool rotates = rotates_itself(args.scan, plan);
-  const SsdArgs ssd = scan_args(args, rows, !rotates, ranks);
-  const int states = padded_dstate(args.scan);
-  const ssd_hopper::GivenWeights weights{.log_decay = rows.log_decay,
-                                         .later = rows.s,
-                                         .own = rows.gamma,
-                                         .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
-                                         .rows = ranks.y};
-  const ChunkPhases phases{reinterpret_cast<std::uint16_t*>(base + at.of_steps),
-                           reinterpret_cast<std::uint32_t*>(base + at.of_chunks)};
-  if (are_packed(args.scan)) {
-    const SsdSequenceTable sequences{args.scan.sequences, args.scan.seqlen, args.cu_seqlens};
-    ssd_hopper::PackedArgs scan =
-        ssd_hopper::make_packed_args(ssd, sequences, {}, plan, states, base + at.handed);
-    scan.given = weights;
-    scan.rotation = rotation_of(args, phases);
-    return packed_rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan);
-  }
-  ssd_hopper::HopperArgs scan = ssd_hopper::make_args(ssd, plan, states, base + at.handed);
-  scan.given = weights;
-  if (rotates) {
-    scan.rotation = rotation_of(args, phases);
-    return rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan);
-  }
-  std::vector<Launch> launches{launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};
-  if (args.scan.is_mimo) {
-    launches.insert(launches.begin(), launch_up_projection(args, dtype, ranks));
-    launches.push_back(launch_down_projection(args, dtype, ranks));
-  }
-  return together(launches);
+  const Launch scan =
+      scan_launch(args, dtype,
+                  {.rows = rows,
+                   .phases = {reinterpret_cast<std::uint16_t*>(base + at.of_steps),
+                              reinterpret_cast<std::uint32_t*>(base + at.of_chunks)},
+                   .ssd = scan_args(args, rows, !rotates_itself(args.scan, plan), ranks),
+                   .plan = plan,
+                   .weights = {.log_decay = rows.log_decay,
+                               .later = rows.s,
+                               .own = rows.gamma,
+                               .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
+                               .rows = ranks.y},
+                   .handed = base + at.handed});
+  if (!args.scan.is_mimo) return scan;
+  return together(
+      {launch_up_projection(args, dtype, ranks), scan, launch_down_projection(args, dtype, ranks)});
 }
 
 Implementation implementation_of(const char* op) {

@@ -6,7 +6,7 @@
 //            begin, rounded to 16 bits, and what the whole chunk adds, in 32
 //   weights  s and γ, a thread for each step of a head, in the blocks behind those of phases
 //
-// Chunks of packed sequences begin with their sequence, and are numbered as ssd_chunk_scan's packed.h has it.
+// Chunks of packed sequences begin with their sequence, and are in places of packed.h.
 //
 // 16 bits of a turn are 5e-5 rad off at most, a fortieth of what rounding q and k to bf16 leaves. What chunks add
 // is not rounded, so that angles do not drift.
@@ -44,27 +44,6 @@ __device__ inline std::uint32_t upper_halves(std::uint32_t first, std::uint32_t 
   return __byte_perm(first, second, 0x7632);
 }
 
-/// Steps of a chunk, the first one in all of its batch.
-struct ChunkSteps {
-  std::int64_t batch, first;
-  int steps;
-};
-/// Chunk `row` of ChunkPhases::of_chunks. (One that no packed sequence has is without steps.)
-template <bool kPacked>
-__device__ __forceinline__ ChunkSteps steps_of_chunk(const Mamba3Args& args, std::int64_t row) {
-  const Mamba3& scan = args.scan;
-  if constexpr (kPacked) {
-    const ssd_hopper::PackedChunk chunk =
-        ssd_hopper::packed_chunk_at(args.cu_seqlens, static_cast<int>(scan.sequences), static_cast<int>(row));
-    return {0, chunk.first, chunk.steps};
-  } else {
-    const auto chunks = static_cast<int>(ceil_div(scan.seqlen, kSegment));
-    const std::int64_t batch = row / chunks;
-    const std::int64_t first = (row - batch * chunks) * kSegment;
-    return {batch, first, steps_within(first, kSegment, scan.seqlen)};
-  }
-}
-
 /// Vector `index` of the rows (chunk, head, four pairs) of all `chunks`.
 template <class Io, bool kPacked>
 __device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPhases& to, std::int64_t chunks,
@@ -74,7 +53,11 @@ __device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPh
   const std::int64_t row = index / vectors;
   if (row >= chunks) return;
   const int vector = static_cast<int>(index - row * vectors);
-  const auto [batch, first, steps] = steps_of_chunk<kPacked>(args, row);
+  const std::int64_t batch = kPacked ? 0 : row / static_cast<int>(ceil_div(scan.seqlen, kSegment));
+  const auto slot = static_cast<int>(row - batch * ceil_div(scan.seqlen, kSegment));
+  const PreparePart chunk = part_at<kPacked>(args, batch, slot, kSegment);
+  const std::int64_t first = chunk.first;
+  const int steps = chunk.steps;
   const int head = vector * kPhasePairs / static_cast<int>(scan.angles);
   const float* dt = args.dt + (batch * scan.nheads + head) * scan.seqlen + first;
   const std::int64_t at = (batch * scan.seqlen + first) * vectors + vector;

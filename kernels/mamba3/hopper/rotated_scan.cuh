@@ -41,20 +41,23 @@ template <class T>
 RotatedKernel<typename T::Args> rotated_kernel_of() {
   return {rotated_scan_kernel<T>, kRotatedThreads, T::Layout::kBytes};
 }
-/// `Traits`: RotatedTraits, or PackedRotatedTraits.
-template <class Io, template <class, int, bool> class Traits>
-auto rotated_kernel_for(int states, bool gated) {
-  if (states == 64)
-    return gated ? rotated_kernel_of<Traits<Io, 64, true>>() : rotated_kernel_of<Traits<Io, 64, false>>();
-  return gated ? rotated_kernel_of<Traits<Io, 128, true>>() : rotated_kernel_of<Traits<Io, 128, false>>();
-}
 template <class Io>
 RotatedVariant rotated_scan_for(int states, bool gated) {
-  return rotated_kernel_for<Io, ssd_hopper::RotatedTraits>(states, gated);
+  using namespace ssd_hopper;
+  if (states == 64)
+    return gated ? rotated_kernel_of<RotatedTraits<Io, 64, true>>()
+                 : rotated_kernel_of<RotatedTraits<Io, 64, false>>();
+  return gated ? rotated_kernel_of<RotatedTraits<Io, 128, true>>()
+               : rotated_kernel_of<RotatedTraits<Io, 128, false>>();
 }
 template <class Io>
 PackedRotatedVariant packed_rotated_scan_for(int states, bool gated) {
-  return rotated_kernel_for<Io, ssd_hopper::PackedRotatedTraits>(states, gated);
+  using namespace ssd_hopper;
+  if (states == 64)
+    return gated ? rotated_kernel_of<PackedOf<RotatedTraits<Io, 64, true>>>()
+                 : rotated_kernel_of<PackedOf<RotatedTraits<Io, 64, false>>>();
+  return gated ? rotated_kernel_of<PackedOf<RotatedTraits<Io, 128, true>>>()
+               : rotated_kernel_of<PackedOf<RotatedTraits<Io, 128, false>>>();
 }
 
 }  // namespace ssmbench::mamba3_hopper

@@ -86,7 +86,7 @@ class RotatingWarpgroup {
   /// The row of a sequence's first chunk in Rotation::of_chunks.
   __device__ std::int64_t first_chunk(const Segments& segments, const Item& item) const {
     if constexpr (T::kPacked)
-      return ssd_hopper::packed_chunk_slot(segments.begin(), item.b);
+      return ssd_hopper::packed_slot(segments.begin(), item.b, kSegment);
     else
       return std::int64_t{item.b} * args_.plan.chunks.value;
   }
@@ -265,10 +265,7 @@ class RotatingWarpgroup {
     const int pair = at.first_pair() + index;
     if (pair < args_.rotation.angles)
       args_.rotation.final_angle[state_of_angle(item, pair)] = radians_of_phase(angle);
-    if (is_empty(segments))
-      keep_input(item, pair);
-    else
-      store_final(item, end_of(segments, item) - 1, pair, angle);
+    if (!is_empty(segments)) store_final(item, end_of(segments, item) - 1, pair, angle);
   }
   /// Of a pair of the first 64 states, and of the others, at a step of the batch.
   __device__ void store_final(const Item& item, std::int64_t step, int pair, std::uint32_t angle) const {
@@ -284,17 +281,6 @@ class RotatingWarpgroup {
       k = {k.x + bias.x, k.y + bias.y};
       if (pair < args_.rotation.angles && n < 64) k = {k.x * cosine - k.y * sine, k.x * sine + k.y * cosine};
       *reinterpret_cast<float2*>(args_.rotation.final_B + head_of(item) * in.dstate + n) = k;
-    }
-  }
-  /// k of a sequence without steps: what it begins with.
-  __device__ void keep_input(const Item& item, int pair) const {
-    const std::int64_t dstate = args_.ssd.in.dstate;
-    for (std::int64_t n = 2 * pair; n < dstate; n += 64) {
-      const std::int64_t at = head_of(item) * dstate + n;
-      float2 k = make_float2(0.0F, 0.0F);
-      if (args_.rotation.input_B != nullptr)
-        k = *reinterpret_cast<const float2*>(args_.rotation.input_B + at);
-      *reinterpret_cast<float2*>(args_.rotation.final_B + at) = k;
     }
   }
 

@@ -10,6 +10,11 @@ template <class Io>
 ssd_hopper::Variant scan_for(int states, bool gated);
 template <class Io>
 ssd_hopper::Variant ranked_scan_for(int states);
+/// The same for packed sequences.
+template <class Io>
+ssd_hopper::PackedVariant packed_scan_for(int states, bool gated);
+template <class Io>
+ssd_hopper::PackedVariant packed_ranked_scan_for(int states);
 
 /// A kernel that rotates q and k itself, and the threads and the shared memory of its blocks.
 template <class Args>

@@ -25,13 +25,13 @@ SSMBENCH_HD constexpr int packed_chunks(int steps) {
   return steps <= kSteps ? 1 : (steps - 1) / kSteps + 1;
 }
 
-/// A place for each chunk of each sequence, without a sum over those before: that of the first one of a sequence
-/// that begins at step `begin`. Below packed_chunk_slots().
-SSMBENCH_HD constexpr int packed_chunk_slot(int begin, int sequence) {
-  return begin / kSteps + sequence;
+/// Places for parts of `each` steps of all sequences, without a sum over those before: that of the first part
+/// of a sequence that begins at step `begin`. Below packed_slots().
+SSMBENCH_HD constexpr int packed_slot(int begin, int sequence, int each) {
+  return begin / each + sequence;
 }
-SSMBENCH_HD constexpr std::int64_t packed_chunk_slots(std::int64_t steps, std::int64_t sequences) {
-  return steps / kSteps + sequences;
+SSMBENCH_HD constexpr std::int64_t packed_slots(std::int64_t steps, std::int64_t sequences, int each) {
+  return steps / each + sequences;
 }
 
 /// Where a block starts: at its last segment.
@@ -110,20 +110,28 @@ struct FirstThatFits {
   }
 };
 
-/// Steps of a chunk in the place `slot`, in all of the batch; none where no sequence has a chunk there.
-struct PackedChunk {
-  int sequence;
+/// The part in a place: of which sequence, which of its parts, and the steps, the first one in all of the batch.
+/// Where no part is, it has no steps.
+struct PackedPart {
+  int sequence, index;
   std::int64_t first;
   int steps;
+  bool ends;  ///< its sequence; a sequence without steps has one part
 };
-SSMBENCH_HD constexpr PackedChunk packed_chunk_at(const std::int32_t* cu_seqlens, int sequences, int slot) {
+SSMBENCH_HD constexpr PackedPart packed_part_at(const std::int32_t* cu_seqlens, int sequences, int slot,
+                                                int each) {
   FirstThatFits search{0, sequences - 1};
   while (!search.is_found())
-    search.narrow(packed_chunk_slot(cu_seqlens[search.tried() + 1], search.tried() + 1) > slot);
+    search.narrow(packed_slot(cu_seqlens[search.tried() + 1], search.tried() + 1, each) > slot);
   const int begin = cu_seqlens[search.most];
-  const std::int64_t first = begin + std::int64_t{slot - packed_chunk_slot(begin, search.most)} * kSteps;
+  const int index = slot - packed_slot(begin, search.most, each);
+  const std::int64_t first = begin + std::int64_t{index} * each;
   const std::int64_t left = cu_seqlens[search.most + 1] - first;
-  return {search.most, first, static_cast<int>(left < 0 ? 0 : left < kSteps ? left : kSteps)};
+  return {search.most, index, first,
+          static_cast<int>(left < 0      ? 0
+                           : left < each ? left
+                                         : each),
+          left <= each && (left > 0 || index == 0)};
 }
 
 /// Whether a sequence ends with a step.

@@ -270,7 +270,10 @@ class ScalarWarp {
         ring.wait_empty(at);
         write(shared_.scalars_of(head, at), steps, sums);
         hopper::barrier_arrive(ring.full(at));
-        steps = steps_.of(kTight ? steps_.load() : stored, lane_);
+        if constexpr (kTight)
+          steps = steps_.of(steps_.load(), lane_);
+        else
+          steps = steps_.of(stored, lane_);
         steps_.advance();
         if constexpr (!kTight) stored = steps_.load();
       }
