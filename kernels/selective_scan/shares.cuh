@@ -1,6 +1,7 @@
 #pragma once
 
-// Sums of dB and dC over the blocks of a group, whose shares lie in the workspace: each rounded once, in order.
+// Sums of dB and dC over the blocks of a group, whose shares lie in the workspace: each rounded once, in
+// order.
 
 #include <type_traits>
 
@@ -40,8 +41,8 @@ struct Shares {
   ShareLayout layout;
 };
 
-/// Thread block `block` of layout.blocks(of_thread): neighbouring (step, state) of one (batch, group), of_thread
-/// states of a step a thread.
+/// Thread block `block` of layout.blocks(of_thread): neighbouring (step, state) of one (batch, group),
+/// of_thread states of a step a thread.
 template <class Io, class Value, int of_thread>
 __device__ void add_shares(const Shares& all, unsigned block) {
   const ShareLayout& layout = all.layout;

@@ -60,12 +60,12 @@ haddr_t end_of_file(const H5FD_t* file, H5FD_mem_t) {
   return opened(file).file->size();
 }
 
-herr_t read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, std::size_t size, void* data) {
+herr_t read_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, std::size_t size, void* data) {
   opened(file).file->read(offset, data, size);
   return 0;
 }
 
-herr_t write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, std::size_t size, const void* data) {
+herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, std::size_t size, const void* data) {
   opened(file).file->write(offset, data, size);
   return 0;
 }
@@ -87,8 +87,8 @@ H5FD_class_t driver_class() {
   driver.get_eoa = allocated;
   driver.set_eoa = allocate;
   driver.get_eof = end_of_file;
-  driver.read = read;
-  driver.write = write;
+  driver.read = read_bytes;
+  driver.write = write_bytes;
   driver.truncate = truncate;
   const H5FD_mem_t all_kinds_alike[H5FD_MEM_NTYPES] = H5FD_FLMAP_SINGLE;
   std::copy(std::begin(all_kinds_alike), std::end(all_kinds_alike), driver.fl_map);

@@ -117,8 +117,8 @@ class MpiRanks : public Ranks {
     MPI_Request request;
   };
 
-  /// Takes what is still on the way to this rank, unread, until all have come here: one that had sent something
-  /// long before it heard that the leader ends would wait for ever.
+  /// Takes what is still on the way to this rank, unread, until all have come here: one that had sent
+  /// something long before it heard that the leader ends would wait for ever.
   void wait_for_all() {
     MPI_Request all_are_here = MPI_REQUEST_NULL;
     bool is_here = false;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cuda/atomic>
 
 #include "base/cuda_check.h"
 #include "kernels/common/scalar_math.h"
@@ -62,7 +61,16 @@ __device__ inline std::int64_t take_ticket(const LookbackWorkspace& workspace) {
   return static_cast<std::int64_t>(ticket);
 }
 
-using StatusRef = cuda::atomic_ref<TileStatus, cuda::thread_scope_device>;
+/// The status that another block has published; what it wrote before is seen after.
+__device__ inline TileStatus load_acquire(const TileStatus* status) {
+  unsigned value = 0;
+  asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(status) : "memory");
+  return static_cast<TileStatus>(value);
+}
+/// Publishes a status, and what was written before.
+__device__ inline void store_release(TileStatus* to, TileStatus status) {
+  asm volatile("st.release.gpu.u32 [%0], %1;" : : "l"(to), "r"(static_cast<unsigned>(status)) : "memory");
+}
 
 /// The state that enters a tile, `stride` records after the one before it; published with `whole`, the map
 /// of the tile, on the way. `initial` enters tile 0. One thread per recurrence and tile calls this.
@@ -72,12 +80,12 @@ __device__ inline float entering_state(TileRecord* own, std::int64_t stride, std
   if (tile > 0) {
     own->decay = whole.decay;
     own->value = whole.value;
-    StatusRef(own->status).store(TileStatus::has_map, cuda::memory_order_release);
+    store_release(&own->status, TileStatus::has_map);
 
     DecayValue since{1.0F, 0.0F};
     for (TileRecord* other = own - stride;; other -= stride) {  // ends at tile 0 at the latest: it has no map
       TileStatus status = TileStatus::empty;
-      while (status == TileStatus::empty) status = StatusRef(other->status).load(cuda::memory_order_acquire);
+      while (status == TileStatus::empty) status = load_acquire(&other->status);
       if (status == TileStatus::has_state) {
         state = since.decay * other->state + since.value;
         break;
@@ -86,7 +94,7 @@ __device__ inline float entering_state(TileRecord* own, std::int64_t stride, std
     }
   }
   own->state = whole.decay * state + whole.value;
-  StatusRef(own->status).store(TileStatus::has_state, cuda::memory_order_release);
+  store_release(&own->status, TileStatus::has_state);
   return state;
 }
 

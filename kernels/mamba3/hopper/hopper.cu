@@ -1,7 +1,8 @@
 // cuda-hopper: registration. ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture), with
-// weights of steps and q and k of each head. Either it rotates q and k itself (rotated_scan.cuh), or
-// prepare.cuh's kernels have done so before. With MIMO it scans rows (step, rank), and ranks.cuh has what
-// comes before and after, or a kernel of its own does all of it (fused/kernel.cuh).
+// weights of steps and q and k of each head. Either it rotates q and k itself, one head a block
+// (rotated_scan.cuh) or two (pairs/kernel.cuh), or prepare.cuh's kernels have done so before. With MIMO it
+// scans rows (step, rank), and ranks.cuh has what comes before and after, or a kernel of its own does all of
+// it (fused/kernel.cuh).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,10 +15,17 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/hopper/fused/fused.h"
+#include "kernels/mamba3/hopper/pairs/pairs.h"
 #include "kernels/mamba3/hopper/prepare.h"
 #include "kernels/mamba3/hopper/ranks.h"
+#include "kernels/mamba3/hopper/rotated_plan.h"
 #include "kernels/mamba3/hopper/scan.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
+
+namespace ssmbench::mamba3_pairs {
+extern template mamba3_hopper::RotatedVariant pairs_scan_for<__nv_bfloat16>(int states, bool gated);
+extern template mamba3_hopper::RotatedVariant pairs_scan_for<__half>(int states, bool gated);
+}  // namespace ssmbench::mamba3_pairs
 
 namespace ssmbench::mamba3_hopper {
 
@@ -38,9 +46,6 @@ namespace {
 
 using ssd_hopper::Plan;
 
-/// Multiprocessors of an H200; a GPU with fewer runs the last blocks after the first.
-constexpr int kMultiprocessors = 132;
-
 /// Of a sequence: (step, rank).
 std::int64_t rows_of(const Mamba3& scan) {
   return scan.seqlen * scan.rank;
@@ -55,6 +60,10 @@ Plan plan_of(const Mamba3& scan) {
                               kMultiprocessors, 1);
 }
 
+RotatedPlan rotated_plan_of(const Mamba3& scan) {
+  return RotatedPlan({scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim});
+}
+
 int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
@@ -67,8 +76,9 @@ bool rotates_itself(const Mamba3& scan, const Plan& plan) {
 
 std::size_t handed_bytes(const Mamba3& scan, const Plan& plan) {
   const int states = padded_dstate(scan);
-  return are_packed(scan) ? ssd_hopper::PackedLayout(plan, scan.sequences, 0, states).bytes
-                          : ssd_hopper::handed_layout_of(plan, states).bytes;
+  if (are_packed(scan)) return ssd_hopper::PackedLayout(plan, scan.sequences, 0, states).bytes;
+  return rotates_itself(scan, plan) ? rotated_plan_of(scan).handed_layout_of(states).bytes
+                                    : ssd_hopper::handed_layout_of(plan, states).bytes;
 }
 
 /// What is prepared, the rows of ranks, what blocks hand on and where they start, and phases; in bytes. Not of
@@ -192,19 +202,27 @@ Launch together(const std::vector<Launch>& launches) {
   };
 }
 
-/// `phases`, and the scan that rotates q and k itself, which begins while they end.
-Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
-                      const ssd_hopper::HopperArgs& scan) {
+RotatedVariant rotated_variant_of(const Mamba3Args& args, DType dtype, bool has_pairs) {
   const int states = padded_dstate(args.scan);
   const bool gated = args.Z != nullptr;
-  const RotatedVariant variant = dtype == DType::f16 ? rotated_scan_for<__half>(states, gated)
-                                                     : rotated_scan_for<__nv_bfloat16>(states, gated);
+  if (dtype == DType::f16)
+    return has_pairs ? mamba3_pairs::pairs_scan_for<__half>(states, gated)
+                     : rotated_scan_for<__half>(states, gated);
+  return has_pairs ? mamba3_pairs::pairs_scan_for<__nv_bfloat16>(states, gated)
+                   : rotated_scan_for<__nv_bfloat16>(states, gated);
+}
+
+/// `phases`, and the scan that rotates q and k itself, which begins while they end. `scan` has no plan yet.
+Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases, ssd_hopper::HopperArgs scan,
+                      void* handed) {
+  const RotatedPlan plan = rotated_plan_of(args.scan);
+  scan.plan = plan.plan;
+  scan.handed = handed_states(plan.handed_layout_of(padded_dstate(args.scan)), handed);
+  const RotatedVariant variant = rotated_variant_of(args, dtype, plan.has_pairs);
   allow_shared_bytes(variant.kernel, variant.shared_bytes);
-  return [=](void* queue) {
+  return [=, flags = static_cast<std::size_t>(plan.givers())](void* queue) {
     const auto stream = static_cast<cudaStream_t>(queue);
-    if (scan.plan.hands_over())
-      check_cuda(
-          cudaMemsetAsync(scan.handed.flags, 0, std::size_t(scan.plan.blocks) * sizeof(unsigned), stream));
+    if (flags > 0) check_cuda(cudaMemsetAsync(scan.handed.flags, 0, flags * sizeof(unsigned), stream));
     phases(stream);
     ssd_hopper::launch_plan(hopper::Begin::early, stream, variant.kernel, variant.threads,
                             variant.shared_bytes, scan);
@@ -287,7 +305,7 @@ Launch scan_launch(const Mamba3Args& args, DType dtype, const ScanParts& parts) 
   whole.given = parts.weights;
   if (!rotates) return together({before, prepared_launch(args, dtype, whole)});
   whole.rotation = rotation_of(args, parts.phases);
-  return rotated_launch(args, dtype, before, whole);
+  return rotated_launch(args, dtype, before, whole, parts.handed);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
@@ -297,7 +315,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const DType dtype = problem.dtype();
   if (mamba3_fused::takes(args.scan, dtype)) {
     const PreparedRows weights = PreparedLayout(args.scan, false).at(args, workspace);
-    return together({launch_weights(args, dtype, weights), mamba3_fused::launch_fused(args, weights)});
+    return together({launch_weights(args, dtype, weights), mamba3_fused::launch_fused(args, dtype, weights)});
   }
   const Plan plan = plan_of(args.scan);
   const Workspace at(args.scan, plan);

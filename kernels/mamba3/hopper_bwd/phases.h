@@ -88,26 +88,22 @@ struct ChunkPhases {
   }
 };
 
-/// From what chunks add to the phases before them. `at`: of (sequence, head, pair).
-SSMBENCH_TEAM inline void add_phase_starts(const Mamba3Args& args, const Plan& plan, const Workspace& to,
-                                           std::int64_t at) {
-  const std::int64_t head = at / plan.angles;
-  const auto pair = static_cast<int>(at - head * plan.angles);
-  const ChunkRun chunks = chunks_of(plan, to, head / plan.nheads);
-  std::uint32_t phase = args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[at]);
-  std::uint32_t* const starts =
-      phase_tile(plan, to, chunks.first * plan.nheads + head % plan.nheads, pair / kTilePairs).starts +
-      start_slot(pair % kTilePairs);
-  const std::int64_t pitch =
-      plan.nheads * plan.angle_tiles * static_cast<std::int64_t>(sizeof(PhaseTile) / 4);
-  for (std::int64_t first = 0; first < chunks.count; first += kBatch) {
-    std::uint32_t shares[kBatch];
-    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < chunks.count ? starts[(first + i) * pitch] : 0U;
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i < chunks.count) starts[(first + i) * pitch] = phase;
-      phase += shares[i];
-    }
-  }
+/// From what chunks add to the phases before them.
+template <class Team>
+SSMBENCH_TEAM void add_phase_starts(const Mamba3Args& args, const Workspace& to,
+                                    const ChunkScan<std::uint32_t, Team>& scan) {
+  const Plan& plan = scan.plan;
+  scan.run(
+      [&](int head, int pair) -> ChunkColumn<std::uint32_t> {
+        const auto nheads = static_cast<int>(plan.nheads);
+        const ChunkRun chunks = chunks_of(plan, to, head / nheads);
+        const std::int64_t row = chunks.first * nheads + head % nheads;
+        return {first_phase(args, plan, head, pair),
+                phase_tile(plan, to, row, pair / kTilePairs).starts + start_slot(pair % kTilePairs),
+                plan.nheads * plan.angle_tiles * static_cast<std::int64_t>(sizeof(PhaseTile) / 4),
+                chunks.count};
+      },
+      [](int, int, std::uint32_t) {});
 }
 
 }  // namespace ssmbench::mamba3_bwd

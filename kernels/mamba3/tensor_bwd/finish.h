@@ -11,22 +11,23 @@
 namespace ssmbench::mamba3_bwd {
 
 /// Σ dθ of each chunk to those of all chunks after it, with the cotangent of the final angle; at the end that is
-/// the gradient of the input angle. `at`: of (sequence, head, pair).
-SSMBENCH_TEAM inline void add_turns(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& to,
-                                    std::int64_t at) {
-  const ChunkRun chunks = chunks_of(plan, to, at / plan.angles / plan.nheads);
-  float sum = args.dfinal_angle == nullptr ? 0.0F : args.dfinal_angle[at];
-  const std::int64_t pitch = plan.nheads * plan.angles;
-  float* const turns = to.turns + chunks.first * pitch + at % pitch;
-  for (std::int64_t last = chunks.count - 1; last >= 0; last -= kBatch) {
-    float shares[kBatch];
-    for (int i = 0; i < kBatch; ++i) shares[i] = last >= i ? turns[(last - i) * pitch] : 0.0F;
-    for (int i = 0; i < kBatch; ++i) {
-      if (last >= i) turns[(last - i) * pitch] = sum;
-      sum += shares[i];
-    }
-  }
-  if (args.dinput_angle != nullptr) args.dinput_angle[at] = sum;
+/// the gradient of the input angle.
+template <class Team>
+SSMBENCH_TEAM void add_turns(const Mamba3BwdArgs& args, const Workspace& to,
+                             const ChunkScan<float, Team>& scan) {
+  const Plan& plan = scan.plan;
+  scan.run(
+      [&](int head, int pair) -> ChunkColumn<float> {
+        const auto nheads = static_cast<int>(plan.nheads);
+        const ChunkRun chunks = chunks_of(plan, to, head / nheads);
+        const std::int64_t last = (chunks.first + chunks.count - 1) * nheads + head % nheads;
+        const float after =
+            args.dfinal_angle == nullptr ? 0.0F : args.dfinal_angle[std::int64_t{head} * plan.angles + pair];
+        return {after, to.turns + last * plan.angles + pair, -plan.nheads * plan.angles, chunks.count};
+      },
+      [&](int head, int pair, float sum) {
+        if (args.dinput_angle != nullptr) args.dinput_angle[std::int64_t{head} * plan.angles + pair] = sum;
+      });
 }
 
 /// Where SSD's walk leaves the gradients of the states that sequences start with.

@@ -123,7 +123,7 @@ __device__ __forceinline__ void multiply_part(Patches& d, const float* a_tile, c
   const auto b_shared = shared_tile(b_tile);
   const int g = at.lane / 4;
   const int t = at.lane % 4;
-#pragma unroll 1
+#pragma unroll 2
   for (int k = first; k < end; k += 8) {
     std::uint32_t a[4];
     if constexpr (kA == Major::k)

@@ -16,6 +16,7 @@
 //   lower                with MIMO, factors.h: dV, dZ, and sums for the gradients of the factors
 //   heads, rows          sums over the heads of a group, but for cuda-hopper; over sequences and chunks
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -73,9 +74,13 @@ __global__ void __launch_bounds__(kThreads)
                            BlockTeam());
 }
 
-__global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  const std::int64_t at = thread_of_grid();
-  if (at < plan.sequences * plan.nheads * plan.angles) add_starts(args.in, plan, work, at);
+using ScanTeam = Threads<kScanThreads>;
+
+__global__ void __launch_bounds__(kScanThreads)
+    starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int segments) {
+  __shared__ std::uint32_t sums[kScanThreads];
+  const ScanTeam team;
+  add_starts(args.in, work, ChunkScan<std::uint32_t, ScanTeam>{plan, blockIdx.x, segments, sums, team});
 }
 
 inline constexpr int kPhaseThreads = 128;
@@ -89,9 +94,11 @@ __global__ void __launch_bounds__(kPhaseThreads)
   ChunkPhases<DeviceIo<Bf16>, Threads<kPhaseThreads>>{args.in, plan, work, memory, row, team}.run();
 }
 
-__global__ void phase_starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  const std::int64_t at = thread_of_grid();
-  if (at < plan.sequences * plan.nheads * plan.angles) add_phase_starts(args.in, plan, work, at);
+__global__ void __launch_bounds__(kScanThreads)
+    phase_starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int segments) {
+  __shared__ std::uint32_t sums[kScanThreads];
+  const ScanTeam team;
+  add_phase_starts(args.in, work, ChunkScan<std::uint32_t, ScanTeam>{plan, blockIdx.x, segments, sums, team});
 }
 
 template <class Io>
@@ -142,9 +149,11 @@ __global__ void pair_states_kernel(const Mamba3BwdArgs args, const Plan plan, co
     pair_states<DeviceIo<Bf16>>(args.in, plan, work, at);
 }
 
-__global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  const std::int64_t at = thread_of_grid();
-  if (at < plan.sequences * plan.nheads * plan.angles) add_turns(args, plan, work, at);
+__global__ void __launch_bounds__(kScanThreads)
+    turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int segments) {
+  __shared__ float sums[kScanThreads];
+  const ScanTeam team;
+  add_turns(args, work, ChunkScan<float, ScanTeam>{plan, blockIdx.x, segments, sums, team});
 }
 
 template <class Io>
@@ -282,9 +291,15 @@ Launch chunked_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd, cons
   return plan.packed ? walks(PackedChunks{work.table, plan.sequences}) : walks(BatchChunks());
 }
 
+/// Parts of the walks of cuda-hopper. Of packed sequences the pass before them takes tails alone, which are the shorter
+/// the more parts there are; two rounds of blocks take the walks themselves no longer.
+inline int walk_parts(const Plan& plan) {
+  const int parts = ssd_hopper_bwd::walk_parts(plan.batch * plan.nheads, plan.chunks);
+  const bool doubled = plan.packed && parts > 1 && plan.sequences >= 2 * parts;
+  return doubled ? static_cast<int>(std::min<std::int64_t>(2 * parts, plan.chunks)) : parts;
+}
 inline HandedLayout handed_of(const Plan& plan) {
-  const std::int64_t heads = plan.batch * plan.nheads;
-  return ssd_hopper_bwd::walk_handed_layout(heads, ssd_hopper_bwd::walk_parts(heads, plan.chunks),
+  return ssd_hopper_bwd::walk_handed_layout(plan.batch * plan.nheads, walk_parts(plan),
                                             kSteps * plan.dstate_tiles);
 }
 
@@ -302,8 +317,13 @@ inline Launch hopper_states(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, co
   of_groups.in.heads_per_group = plan.nheads / plan.groups;
   of_groups.in.B = args.in.K;
   of_groups.in.C = args.in.Q;
-  const Launch walks =
-      turning_walks(args, ssd_hopper_bwd::make_walks<Bf16>(of_groups, cut, arrays, handed), plan, work);
+  ssd_hopper_bwd::Walks of_ssd = ssd_hopper_bwd::make_walks<Bf16>(of_groups, cut, arrays, handed);
+  const int parts = walk_parts(plan);
+  of_ssd.forward.parts = of_ssd.backward.parts = parts;
+  of_ssd.forward.handed = of_ssd.backward.handed = handed_states(handed_of(plan), handed);
+  of_ssd.backward.handed.states += plan.batch * plan.nheads * parts * kSteps * kSteps * plan.dstate_tiles;
+  of_ssd.backward.handed.decays += plan.batch * plan.nheads * parts;
+  const Launch walks = turning_walks(args, of_ssd, plan, work);
   if (!plan.packed) return walks;
   return [=, maps = sequence_maps(args, ssd, plan, work)](void* stream) {
     maps(stream);
@@ -381,6 +401,10 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   const auto by_block = [&](auto kernel, std::int64_t blocks) {
     return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
   };
+  const auto over_chunks = [&](auto kernel) {
+    const int segments = scan_segments(plan);
+    return launch_of(kernel, scan_blocks(plan, segments), dim3(kScanThreads), 0, args, plan, work, segments);
+  };
   const bool rotates = !products.walks_make_operands;
   const bool turns_later = !rotates && !Form::kIsMimo;
   const SsdBwdArgs ssd = ssd_args(args, plan, work);
@@ -390,10 +414,10 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
         launch_of(sequence_table_kernel, 1, dim3(kThreads), 0, args.in.cu_seqlens, plan, work));
   if (turns_later) {
     launches.push_back(launch_of(chunk_phases_kernel, spans, dim3(kPhaseThreads), 0, args, plan, work));
-    launches.push_back(elementwise(phase_starts_kernel, heads * plan.angles));
+    launches.push_back(over_chunks(phase_starts_kernel));
   } else {
     launches.push_back(by_block(increments_kernel<Io, Form>, ceil_div(spans, kIncrementSpans)));
-    launches.push_back(elementwise(starts_kernel, heads * plan.angles));
+    launches.push_back(over_chunks(starts_kernel));
   }
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel<Io>, heads * plan.headdim * plan.dstate));
@@ -414,7 +438,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   launches.push_back(
       products.states(args, ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
   launches.push_back(products.gradients(args, ssd, plan, work));
-  launches.push_back(elementwise(turns_kernel, heads * plan.angles));
+  launches.push_back(over_chunks(turns_kernel));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel<Io>, heads));
   launches.push_back(turns_later
                          ? launch_of(chunk_finish_kernel, spans, dim3(kFinishThreads), 0, args, plan, work)

@@ -19,6 +19,7 @@
 #include "kernels/mamba3/chunked_bwd/team.h"
 #include "kernels/mamba3/hopper/increments.h"
 #include "kernels/mamba3/phase.h"
+#include "kernels/mamba3/tensor_bwd/chunk_scan.h"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 
 namespace ssmbench::mamba3_bwd {
@@ -100,8 +101,6 @@ inline constexpr int kSumSteps = 8;
 inline constexpr int kSpanSums = kSpanSteps / kSumSteps;
 template <class Form>
 inline constexpr int kSums = kChunkSteps<Form> / kSumSteps;
-/// Chunks whose loads are all on their way before the first is waited for.
-inline constexpr int kBatch = 16;
 
 /// Vectors of neighbouring pairs, of which a thread takes one.
 SSMBENCH_TEAM inline int angle_vectors(const Plan& plan) {
@@ -211,21 +210,26 @@ SSMBENCH_TEAM inline bool is_empty(const Mamba3Args& args, const Plan& plan, std
   return plan.packed && args.cu_seqlens[sequence] == args.cu_seqlens[sequence + 1];
 }
 
-/// From shares to the phases before each chunk. `at`: of (sequence, head, pair).
-SSMBENCH_TEAM inline void add_starts(const Mamba3Args& args, const Plan& plan, const Workspace& to,
-                                     std::int64_t at) {
-  const ChunkRun chunks = chunks_of(plan, to, at / plan.angles / plan.nheads);
-  std::uint32_t phase = args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[at]);
-  const std::int64_t pitch = plan.nheads * plan.angles;
-  std::uint32_t* const starts = to.starts + chunks.first * pitch + at % pitch;
-  for (std::int64_t first = 0; first < chunks.count; first += kBatch) {
-    std::uint32_t shares[kBatch];
-    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < chunks.count ? starts[(first + i) * pitch] : 0U;
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i < chunks.count) starts[(first + i) * pitch] = phase;
-      phase += shares[i];
-    }
-  }
+/// The phase that a pair of a head starts with; `head`: of (sequence, head).
+SSMBENCH_TEAM inline std::uint32_t first_phase(const Mamba3Args& args, const Plan& plan, std::int64_t head,
+                                               int pair) {
+  return args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[head * plan.angles + pair]);
+}
+
+/// From shares to the phases before each chunk.
+template <class Team>
+SSMBENCH_TEAM void add_starts(const Mamba3Args& args, const Workspace& to,
+                              const ChunkScan<std::uint32_t, Team>& scan) {
+  const Plan& plan = scan.plan;
+  scan.run(
+      [&](int head, int pair) -> ChunkColumn<std::uint32_t> {
+        const auto nheads = static_cast<int>(plan.nheads);
+        const ChunkRun chunks = chunks_of(plan, to, head / nheads);
+        const std::int64_t row = chunks.first * nheads + head % nheads;
+        return {first_phase(args, plan, head, pair), to.starts + row * plan.angles + pair,
+                plan.nheads * plan.angles, chunks.count};
+      },
+      [](int, int, std::uint32_t) {});
 }
 
 /// MIMO_V, MIMO_Z or MIMO_Out of rank r of a head; 1 where there is none.

@@ -5,6 +5,6 @@
 namespace ssmbench::fused {
 
 template Kernel kernel_for<float>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
-template Kernel complex_kernel_for<float>(MethodId method, bool along_time);
+template Kernel complex_kernel_for<float>(MethodId method);
 
 }  // namespace ssmbench::fused

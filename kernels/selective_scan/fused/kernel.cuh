@@ -71,9 +71,9 @@ constexpr bool has_kernels(Family family) {
 template <class Io>
 Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 
-/// That with complex states, of float or Bits16 tensors and whole sequences.
+/// That with complex states, of float or Bits16 tensors and whole sequences, of either layout.
 template <class Io>
-Kernel complex_kernel_for(MethodId method, bool along_time);
+Kernel complex_kernel_for(MethodId method);
 
 /// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
 /// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
@@ -381,13 +381,23 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
                   });
 }
 
-/// A block has 1 to kMaxSlices slices: first the consumers of all, then the producers of all.
-template <class Io, Family family, class Map, bool kAlongTime, Pass pass>
+/// Whether a kernel takes tensors of either layout, or is for one of them.
+enum class Layouts { either, along_time, along_channels };
+
+/// Kernels of either layout take as long as two of one each, and half as long to compile. Of those for few
+/// channels in f32 and zoh the one with 2 states a thread loses 2 to 4%, so that they are not of either.
+template <class Io, Family family, class Map, Pass pass>
+constexpr bool kTakesEither = !(std::is_same_v<Io, float> && family == Family::zoh &&
+                                (Map::kStates == 2 || pass == Pass::states || pass == Pass::segments));
+
+/// A block has 1 to kMaxSlices slices: first the consumers of all, then the producers of all. Only producers
+/// see how tensors are laid out.
+template <class Io, Family family, class Map, Pass pass, Layouts layouts>
 __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     scan_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
                 const StateRound round, const __grid_constant__ TensorMaps maps,
                 const SegmentStates segments) {
-  using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
+  using Layout = SharedLayout<Map, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
   if constexpr (pass == Pass::states) hopper::launch_dependents();
   const int slices = static_cast<int>(blockDim.x) / Map::kThreads;
@@ -408,14 +418,28 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     hopper::fence_async_proxy();
   }
   __syncthreads();
-  if (warpgroup >= slices)
-    produce<Map, Io, kStagesGain<family, Map>, kAlongTime, pass>(args, maps, slice, round, shared, thread);
-  else if constexpr (Map::kStateFloats == 2)
+  if (warpgroup >= slices) {
+    if (layouts == Layouts::either ? maps.along_time : layouts == Layouts::along_time)
+      produce<Map, Io, kStagesGain<family, Map>, true, pass>(args, maps, slice, round, shared, thread);
+    else
+      produce<Map, Io, kStagesGain<family, Map>, false, pass>(args, maps, slice, round, shared, thread);
+  } else if constexpr (Map::kStateFloats == 2) {
     consume_complex<Map, family>(args, slice, method, shared, thread);
-  else if constexpr (pass == Pass::states)
+  } else if constexpr (pass == Pass::states) {
     consume_states<Map, family, Io>(args, slice, method, round, shared, segments, maps.dtype, thread);
-  else
+  } else {
     consume<Map, family, Io, pass>(args, slice, method, round, shared, segments, maps.dtype, thread);
+  }
+}
+
+template <class Io, Family family, class Map, Pass pass>
+Kernel kernel_of(bool along_time) {
+  if constexpr (kTakesEither<Io, family, Map, pass>)
+    return scan_kernel<Io, family, Map, pass, Layouts::either>;
+  else if (along_time)
+    return scan_kernel<Io, family, Map, pass, Layouts::along_time>;
+  else
+    return scan_kernel<Io, family, Map, pass, Layouts::along_channels>;
 }
 
 template <class Io>
@@ -426,28 +450,23 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
     else
       return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
         using Map = ThreadMap<states, lanes, slices>;
-        const auto of = [&]<Pass kPass>(std::integral_constant<Pass, kPass>) -> Kernel {
-          return along_time ? scan_kernel<Io, family, Map, true, kPass>
-                            : scan_kernel<Io, family, Map, false, kPass>;
-        };
         constexpr bool kCanBeCut = can_be_cut({states, lanes, slices});
         if constexpr (kCanBeCut) {
-          if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
-          if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
+          if (pass == Pass::states) return kernel_of<Io, family, Map, Pass::states>(along_time);
+          if (pass == Pass::segments) return kernel_of<Io, family, Map, Pass::segments>(along_time);
         }
         if constexpr (can_leave_x({states, lanes, slices}) && family == Family::zoh)
-          if (pass == Pass::outputs_and_x) return of(std::integral_constant<Pass, Pass::outputs_and_x>());
+          if (pass == Pass::outputs_and_x) return kernel_of<Io, family, Map, Pass::outputs_and_x>(along_time);
         constexpr Pass kUncut = kCanBeCut && family != Family::zoh ? Pass::segments : Pass::outputs;
-        return of(std::integral_constant<Pass, kUncut>());
+        return kernel_of<Io, family, Map, kUncut>(along_time);
       });
   });
 }
 
 template <class Io>
-Kernel complex_kernel_for(MethodId method, bool along_time) {
-  return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
-    return along_time ? scan_kernel<Io, family, ComplexThreadMap, true, Pass::outputs>
-                      : scan_kernel<Io, family, ComplexThreadMap, false, Pass::outputs>;
+Kernel complex_kernel_for(MethodId method) {
+  return with_family(method, []<Family family>(std::integral_constant<Family, family>) -> Kernel {
+    return scan_kernel<Io, family, ComplexThreadMap, Pass::outputs, Layouts::either>;
   });
 }
 

@@ -33,8 +33,8 @@ extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bo
 extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time,
                                                  Pass pass);
 extern template Kernel kernel_for<Bits16>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
-extern template Kernel complex_kernel_for<float>(MethodId method, bool along_time);
-extern template Kernel complex_kernel_for<Bits16>(MethodId method, bool along_time);
+extern template Kernel complex_kernel_for<float>(MethodId method);
+extern template Kernel complex_kernel_for<Bits16>(MethodId method);
 
 namespace {
 
@@ -128,8 +128,8 @@ bool fits_tma(const ScanArgs& args) {
 }
 
 /// `z` is that of u where there is none.
-template <class Layout>
-TensorMaps tensor_maps(const ScanArgs& args, bool along_time, DType dtype, int state_floats) {
+template <class Layout, bool along_time>
+TensorMaps tensor_maps(const ScanArgs& args, DType dtype, int state_floats) {
   const TilePitches pitches(args, along_time);
   // An element of memory has so many `floats`.
   const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z,
@@ -150,19 +150,23 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time, DType dtype, int s
          .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE});
   };
   const auto sequence = [&](const void* data) {
-    return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch, pitches.of_row,
-                     pitches.of_batch, 1);
+    return map_tiles(typename Layout::template Sequence<along_time>(), data, args.dim, args.batch,
+                     pitches.of_row, pitches.of_batch, 1);
   };
   // Groups of states are rows of their own, or neighbours in a row.
   const auto projection = [&](const void* data) {
     const std::int64_t rows = along_time ? args.dstate : args.groups * args.dstate;
-    return map_tiles(typename Layout::Projection(), data, rows,
+    return map_tiles(typename Layout::template Projection<along_time>(), data, rows,
                      along_time ? args.batch * args.groups : args.batch, pitches.of_projection_row,
                      pitches.of_projections, state_floats);
   };
-  return {sequence(args.u),     sequence(args.z == nullptr ? args.u : args.z),
-          sequence(args.delta), projection(args.B),
-          projection(args.C),   dtype};
+  return {sequence(args.u),
+          sequence(args.z == nullptr ? args.u : args.z),
+          sequence(args.delta),
+          projection(args.B),
+          projection(args.C),
+          dtype,
+          along_time};
 }
 
 /// How a problem's time is cut by the fast kernel, where that takes it: it has one sequence a batch.
@@ -206,10 +210,10 @@ Launch in_turn(std::vector<Launch> launches) {
 }
 
 /// The fast kernel for one shape, where it takes the problem.
-template <class Io, class Map, bool kAlongTime>
+template <class Io, class Map>
 std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& scan, const ScanArgs& args,
-                                   DType dtype, const SegmentStates& segments, float* sums) {
-  using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
+                                   bool along_time, DType dtype, const SegmentStates& segments, float* sums) {
+  using Layout = SharedLayout<Map, sizeof(Io)>;
   const std::int64_t groups = args.batch * args.groups;
   const std::int64_t slices_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
   const int slices =
@@ -222,18 +226,19 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   const auto prepared = [&](Pass pass) {
     const Kernel kernel = [&] {
       if constexpr (Map::kStateFloats == 2)
-        return complex_kernel_for<Io>(scan.method, kAlongTime);
+        return complex_kernel_for<Io>(scan.method);
       else if (sizeof(Io) == 4 || !takes_two_samples(scan.method))
-        return kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
+        return kernel_for<Io>(scan.method, plan.shape, along_time, pass);
       else
-        return kernel_for<Bits16>(scan.method, plan.shape, kAlongTime, pass);
+        return kernel_for<Bits16>(scan.method, plan.shape, along_time, pass);
     }();
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
     return kernel;
   };
   const MethodParameters method =
       Map::kStateFloats == 2 ? method_parameters(scan.method) : step_parameters(scan.method);
-  const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime, dtype, Map::kStateFloats);
+  const TensorMaps maps = along_time ? tensor_maps<Layout, true>(args, dtype, Map::kStateFloats)
+                                     : tensor_maps<Layout, false>(args, dtype, Map::kStateFloats);
   const int threads = slices * Map::kThreads;
   const int bytes = Layout::bytes(slices);
   const auto round_from = [&](std::int64_t first) {
@@ -272,8 +277,7 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
     const FastPlan whole{{}, {scan.seqlen, 1}};
     const SegmentStates none = segment_states(whole.segments, 0, 2, workspace);
     const auto bound = [&]<class Io>(std::type_identity<Io>) {
-      return along_time ? bind_fast_as<Io, ComplexThreadMap, true>(whole, scan, args, dtype, none, nullptr)
-                        : bind_fast_as<Io, ComplexThreadMap, false>(whole, scan, args, dtype, none, nullptr);
+      return bind_fast_as<Io, ComplexThreadMap>(whole, scan, args, along_time, dtype, none, nullptr);
     };
     return dtype == DType::f32 ? bound(std::type_identity<float>()) : bound(std::type_identity<Bits16>());
   }
@@ -284,9 +288,8 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
       static_cast<float*>(workspace) + segment_floats(plan->segments, states_of(scan, sequences), 1);
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {
-      using Map = ThreadMap<states, lanes, slices>;
-      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, dtype, segments, sums)
-                        : bind_fast_as<Io, Map, false>(*plan, scan, args, dtype, segments, sums);
+      return bind_fast_as<Io, ThreadMap<states, lanes, slices>>(*plan, scan, args, along_time, dtype,
+                                                                segments, sums);
     });
   });
 }

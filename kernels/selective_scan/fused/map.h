@@ -225,25 +225,31 @@ struct RawTile {
 /// Raw tiles lie in a ring buffer for each tensor; of two tiles in f32 one is scanned while the other is
 /// finished and staged. A raw tile is loaded kDepth tiles before it is staged, and z's two tiles later, since
 /// u and z are needed once more when a tile is finished: by then the next but one is staged.
-template <class Map, bool kAlongTime, int element_bytes>
+template <class Map, int element_bytes>
 struct SharedLayout {
   static constexpr int kElementBytes = element_bytes;
+  /// Raw tiles, whose rows are steps of a channel or of a state, or else channels or states of a step.
+  template <bool kAlongTime>
   using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
                            kAlongTime ? Map::kSteps : Map::kChannels, element_bytes>;
+  template <bool kAlongTime>
   using Projection = RawTile<kAlongTime ? Map::kPaddedStates / Map::kStateFloats : Map::kSteps,
                              kAlongTime ? Map::kSteps * Map::kStateFloats : Map::kPaddedStates,
                              Map::kStateFloats == 2 ? 4 : element_bytes>;
+  static constexpr int kSequenceBytes = Sequence<true>::kBytes;
+  static constexpr int kProjectionBytes = Projection<true>::kBytes;
+  static_assert(Sequence<false>::kBytes == kSequenceBytes && Projection<false>::kBytes == kProjectionBytes);
 
   /// Floats of a slice, and of what all slices share.
   static constexpr int kSliceFloats = 2 * (Map::kSequenceFloats + Map::kChannels);
   static constexpr int kCommonFloats = 4 * Map::kProjectionFloats;
 
   static constexpr int slice_bytes_with(int depth) {
-    return in_kilobytes((3 * depth + 2) * Sequence::kBytes + kSliceFloats * 4);
+    return in_kilobytes((3 * depth + 2) * kSequenceBytes + kSliceFloats * 4);
   }
   /// With an mbarrier for each pipeline stage.
   static constexpr int common_bytes_with(int depth) {
-    return in_kilobytes(2 * depth * Projection::kBytes + kCommonFloats * 4 + depth * 8);
+    return in_kilobytes(2 * depth * kProjectionBytes + kCommonFloats * 4 + depth * 8);
   }
   /// Whether the largest blocks find room on a multiprocessor.
   static constexpr bool has_room(int depth) {
@@ -265,20 +271,20 @@ struct SharedLayout {
   // Slots of the ring buffers, from the start of a slice's region.
   static constexpr int kKeptU = kDepth + 2;
   SSMBENCH_HD static constexpr int u_at(unsigned tile) {
-    return static_cast<int>(tile % kKeptU) * Sequence::kBytes;
+    return static_cast<int>(tile % kKeptU) * kSequenceBytes;
   }
   SSMBENCH_HD static constexpr int z_at(unsigned tile) {
-    return (kKeptU + static_cast<int>(tile % kDepth)) * Sequence::kBytes;
+    return (kKeptU + static_cast<int>(tile % kDepth)) * kSequenceBytes;
   }
   SSMBENCH_HD static constexpr int delta_at(unsigned tile) {
-    return (kKeptU + kDepth + static_cast<int>(tile % kDepth)) * Sequence::kBytes;
+    return (kKeptU + kDepth + static_cast<int>(tile % kDepth)) * kSequenceBytes;
   }
-  static constexpr int kSliceRawBytes = (kKeptU + 2 * kDepth) * Sequence::kBytes;
+  static constexpr int kSliceRawBytes = (kKeptU + 2 * kDepth) * kSequenceBytes;
   /// B, C: 0, 1. From the start of the shared region.
   SSMBENCH_HD static constexpr int projection_at(int which, unsigned tile) {
-    return (2 * static_cast<int>(tile % kDepth) + which) * Projection::kBytes;
+    return (2 * static_cast<int>(tile % kDepth) + which) * kProjectionBytes;
   }
-  static constexpr int kCommonRawBytes = 2 * kDepth * Projection::kBytes;
+  static constexpr int kCommonRawBytes = 2 * kDepth * kProjectionBytes;
 
  private:
   /// Copies are permuted by address: they begin at multiples of 1 KB.

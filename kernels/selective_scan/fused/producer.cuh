@@ -102,7 +102,8 @@ struct SharedTiles {
 /// The tensors that TMA loads.
 struct TensorMaps {
   CUtensorMap u, z, delta, B, C;
-  DType dtype;  ///< of u, z, delta and out; of B and C too where states are real
+  DType dtype;      ///< of u, z, delta and out; of B and C too where states are real
+  bool along_time;  ///< whether steps are what is contiguous in these tensors; else channels and states are
 };
 
 /// An element of a dtype of 16 bits, f16 or bf16, for kernels that do both: only the producers look at it.
@@ -150,16 +151,17 @@ __device__ Elements8<Io> pack(const float (&from)[8], DType dtype) {
 template <class Map, class Layout, bool kAlongTime, Pass pass>
 __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
                           const StateRound& round, const SharedTiles<Map, Layout>& shared, int tile) {
-  using Sequence = typename Layout::Sequence;
-  using Projection = typename Layout::Projection;
+  using Sequence = typename Layout::template Sequence<kAlongTime>;
+  using Projection = typename Layout::template Projection<kAlongTime>;
   constexpr int kProjections = pass == Pass::states ? 1 : 2;  // B and C
   const bool exists = tile < ceil_div(slice.steps, Map::kSteps);
   const bool finishes = pass != Pass::states && tile >= 2 && args.z != nullptr;
   const std::uint32_t arrived = shared.arrived_at(tile);
   hopper::barrier_arrive_expect(
       arrived,
-      (exists ? 2 * Sequence::kBytes + (slice.index == 0 ? kProjections * Projection::kBytes : 0) : 0) +
-          (finishes ? Sequence::kBytes : 0));
+      (exists ? 2 * Layout::kSequenceBytes + (slice.index == 0 ? kProjections * Layout::kProjectionBytes : 0)
+              : 0) +
+          (finishes ? Layout::kSequenceBytes : 0));
   // An element of memory has so many `floats`.
   const auto load = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int tile_index, int across,
                                     int z, int floats) {
@@ -214,7 +216,7 @@ __device__ void stage_projection(float* to, const Elements8<Stored>& elements, D
 template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass>
 class Producer {
  public:
-  using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
+  using Layout = SharedLayout<Map, sizeof(Io)>;
 
   __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const StateRound& round,
                       const SharedTiles<Map, Layout>& shared, DType dtype, int thread)
@@ -329,8 +331,8 @@ class Producer {
   __device__ Elements8<Io> sequence_elements(int tile_at) const {
     const int row = kAlongTime ? sequence_.channel : sequence_.step;
     const int along = kAlongTime ? sequence_.step : sequence_.channel;
-    return elements_at<Io, typename Layout::Sequence>(shared_.raw + tile_at, row,
-                                                      along * static_cast<int>(sizeof(Io)));
+    return elements_at<Io, typename Layout::template Sequence<kAlongTime>>(
+        shared_.raw + tile_at, row, along * static_cast<int>(sizeof(Io)));
   }
   /// Its items of B, of C or of both. States that do not exist may lie in another group's row.
   __device__ void stage_projections(int tile) const {
@@ -341,8 +343,8 @@ class Producer {
       const int step = projection_.step + i % Coordinates::kItems * Coordinates::kStepsApart;
       Elements8<Stored> elements{};
       if (has_states_)
-        elements = elements_at<Stored, typename Layout::Projection>(
-            shared_.raw_projections + Layout::projection_at(0, tile) + which * Layout::Projection::kBytes,
+        elements = elements_at<Stored, typename Layout::template Projection<kAlongTime>>(
+            shared_.raw_projections + Layout::projection_at(0, tile) + which * Layout::kProjectionBytes,
             kAlongTime ? projection_.state : step,
             (kAlongTime ? step : projection_.state) * Map::kStateFloats * static_cast<int>(sizeof(Stored)));
       stage_projection<Map, kAlongTime>(to + which * Map::kProjectionFloats +

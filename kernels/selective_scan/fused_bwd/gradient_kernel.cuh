@@ -20,8 +20,8 @@ inline constexpr int kConsumerRegisters = 216;
 static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsumerRegisters <=
               h200::kRegisters);
 
-/// The lane of this thread. Read again each time, so that what depends on it is computed again and not spilled:
-/// a warp would wait for it at the start of each tile.
+/// The lane of this thread. Read again each time, so that what depends on it is computed again and not
+/// spilled: a warp would wait for it at the start of each tile.
 __device__ __forceinline__ LaneMap lane_again() {
   int lane = 0;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));

@@ -23,8 +23,8 @@
 // nothing in turn.
 //
 //   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
-//            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM. Where a group
-//            has at most 64 channels, half of both, two on an SM
+//            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM. Where a
+//            group has at most 64 channels, half of both, two on an SM
 //
 // gradient_kernel, a tile of 16 steps:
 //
@@ -88,13 +88,15 @@ BackwardKernels backward_kernels(bool vectorized, bool idle_warps, bool small_bl
   const auto kernels = []<bool kVectorized, bool kIdleWarps, int kWarps, bool kRounds>(
                            std::bool_constant<kVectorized>, std::bool_constant<kIdleWarps>,
                            std::integral_constant<int, kWarps>, std::bool_constant<kRounds>) {
+    // In f32 shared memory has no room for two small blocks with kept states.
+    constexpr int kKeptWarps = sizeof(Io) == sizeof(float) ? kBlockWarps : kWarps;
     BackwardKernels all{segment_kernel<Io, kVectorized, true, false, kIdleWarps>,
                         segment_kernel<Io, kVectorized, true, true, kIdleWarps>,
                         nullptr,
                         sizeof(SegmentShared<Io, false>),
                         sizeof(SegmentShared<Io, true>),
-                        {gradient_kernel<Io, kVectorized, kIdleWarps, kRounds, false, kWarps>, kWarps,
-                         sizeof(GradientShared<Io, kWarps, false>)},
+                        {gradient_kernel<Io, kVectorized, kIdleWarps, kRounds, false, kKeptWarps>, kKeptWarps,
+                         sizeof(GradientShared<Io, kKeptWarps, false>)},
                         {}};
     if constexpr (kVectorized && !kRounds) {
       all.segment_of_carry = segment_kernel<Io, true, false, true, kIdleWarps>;

@@ -42,7 +42,7 @@ struct ChainEnds {
 };
 
 /// blockIdx.y + first_chain is 0: `states` from those at the ends of segments to those at their starts; 1:
-/// `carries`, the other way. Chains over segments, or, where these are many, over `runs` runs of segments at
+/// `carries`, the other way. Chains over segments, or, where these are many, over several runs of segments at
 /// a time: each run from zero, then the runs, then each run from its true value. With `ends` alone only what
 /// they end with.
 ///
@@ -62,31 +62,36 @@ __global__ void __launch_bounds__(kCombineThreads)
   float* const end_of_chain = forward ? ends.states : ends.carries;
   if (ends.alone && end_of_chain == nullptr) return;
   const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
-  float* const own = kernel.workspace + (forward ? kernel.at.states : kernel.at.carries) + state.index;
-  const float* const sums = kernel.workspace + kernel.at.delta_sums + state.row;
-  const std::int64_t segments = runs.segments;
-  const std::int64_t begin = run * runs.of_run;
-  const std::int64_t end = min(begin + runs.of_run, segments);
+  const std::int64_t first = run * runs.of_run;
+  const int count = static_cast<int>(min(runs.of_run, runs.segments - first));  // negative: none
+  // From one segment to the next, in the chain's order.
+  const std::int64_t state_step = forward ? plan.state_floats() : -plan.state_floats();
+  const std::int64_t sum_step = forward ? plan.rows() : -plan.rows();
+  float* const own =
+      kernel.workspace +
+      (forward ? kernel.at.states : kernel.at.carries + (runs.segments - 1) * plan.state_floats()) +
+      state.index + first * state_step;
+  const float* const sums = kernel.workspace + kernel.at.delta_sums +
+                            (forward ? 0 : (runs.segments - 1) * plan.rows()) + state.row + first * sum_step;
   constexpr int kAtOnce = 8;  // loads in flight together
   // Calls call(its own element, e^(A·ΣΔ), what the element is from zero) for the run's segments, in its
   // order.
   const auto for_run = [&](const auto& call) {
-    for (std::int64_t first = begin; first < end; first += kAtOnce) {
+    float* element = own;
+    const float* sum_at = sums;
+    for (int left = count; left > 0; left -= kAtOnce) {
       float local[kAtOnce], sum[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        const std::int64_t i = min(first + k, end - 1);
-        const std::int64_t segment = forward ? i : segments - 1 - i;
-        local[k] = own[segment * plan.state_floats()];
-        sum[k] = sums[segment * plan.rows()];
+        const int at = min(k, left - 1);
+        local[k] = element[at * state_step];
+        sum[k] = sum_at[at * sum_step];
       }
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const std::int64_t i = first + k;
-        if (i < end)
-          call(own[(forward ? i : segments - 1 - i) * plan.state_floats()], exp2_approximate(sum[k] * A),
-               local[k]);
-      }
+      for (int k = 0; k < kAtOnce; ++k)
+        if (k < left) call(element[k * state_step], exp2_approximate(sum[k] * A), local[k]);
+      element += kAtOnce * state_step;
+      sum_at += kAtOnce * sum_step;
     }
   };
 
@@ -101,8 +106,8 @@ __global__ void __launch_bounds__(kCombineThreads)
     run_values[threadIdx.x] = value;
     __syncthreads();
   }
-  const float* const first = forward ? args.initial_state : kernel.args.dlast_state;
-  float value = state.exists && first != nullptr ? first[state.in_batches] : 0.0F;
+  const float* const before_all = forward ? args.initial_state : kernel.args.dlast_state;
+  float value = state.exists && before_all != nullptr ? before_all[state.in_batches] : 0.0F;
   for (int before = column; before < run * width + column; before += width)
     value = fmaf(run_decays[before], value, run_values[before]);
   for_run([&](float& element, float decay, float local) {
@@ -112,25 +117,62 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (ends.alone && run == runs.count - 1 && state.exists) end_of_chain[state.in_batches] = value;
 }
 
+/// Blocks of add_kernel: those of dA, of dD and ddelta_bias, of dB, of dC. And what takes divisions of 64
+/// bits.
+struct AddGrid {
+  unsigned states, rows, shares;
+  unsigned runs;                          ///< of a batch, each with a term of the sums over time
+  std::int64_t run;                       ///< segments of a run
+  std::int64_t batch_states, batch_rows;  ///< state_floats() and rows() of a batch
+
+  AddGrid(const BackwardPlan& plan, const ShareLayout& layout)
+      : states(static_cast<unsigned>(plan.state_floats() / plan.batch / kSumWidth)),
+        rows(static_cast<unsigned>(plan.rows() / plan.batch / kSumWidth)),
+        shares(static_cast<unsigned>(layout.blocks(kLaneStates))),
+        runs(static_cast<unsigned>(plan.runs())),
+        run(plan.run()),
+        batch_states(plan.state_floats() / plan.batch),
+        batch_rows(plan.rows() / plan.batch) {}
+};
+
 /// dA, dD, ddelta_bias: sums over batches and segments, and of the last over rounds. In order.
 ///
 ///   block    32 neighbouring states of the channels, in the order of the workspace; 32 channels in the last
 ///            blocks. Times 8 slices: every eighth run of all batches
-__device__ void add_over_time(const KernelArgs& kernel, unsigned block, unsigned state_blocks) {
+__device__ void add_over_time(const KernelArgs& kernel, unsigned block, const AddGrid& grid) {
   __shared__ float partial[kSumSlices][kSumWidth];
   const BackwardPlan& plan = kernel.plan;
   const ScanGradientArgs& args = kernel.args;
   const int column = static_cast<int>(threadIdx.x) % kSumWidth;
-  const int slice = static_cast<int>(threadIdx.x) / kSumWidth;
+  const unsigned slice = threadIdx.x / kSumWidth;
   // Complete in slice 0; all threads of a block have to call it.
   const auto sum = [&](std::int64_t from, std::int64_t of_run, std::int64_t of_batch) {
-    const auto runs = static_cast<unsigned>(plan.runs());
+    // Every kSumSlices-th term, of batch after batch, without a division each.
+    const unsigned runs = grid.runs;
     const unsigned terms = static_cast<unsigned>(plan.batch) * runs;
+    const unsigned batches_on = kSumSlices / runs;
+    const unsigned runs_on = kSumSlices - batches_on * runs;
+    const std::int64_t step = batches_on * of_batch + runs_on * of_run;
+    const std::int64_t into_next_batch = of_batch - runs * of_run;
+    const unsigned first_batch = slice / runs;
+    unsigned run = slice - first_batch * runs;
+    const float* term = kernel.workspace + from + first_batch * of_batch + run * of_run;
+    constexpr int kAtOnce = 8;  // loads in flight together
     float total = 0.0F;
-#pragma unroll 8
-    for (unsigned i = slice; i < terms; i += kSumSlices) {
-      const unsigned b = i / runs;
-      total += kernel.workspace[from + (i - b * runs) * of_run + b * of_batch];
+    for (unsigned i = slice; i < terms; i += kAtOnce * kSumSlices) {
+      float values[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        values[k] = i + k * kSumSlices < terms ? *term : 0.0F;
+        term += step;
+        run += runs_on;
+        if (run >= runs) {
+          run -= runs;
+          term += into_next_batch;
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) total += values[k];
     }
     __syncthreads();
     partial[slice][column] = total;
@@ -138,31 +180,20 @@ __device__ void add_over_time(const KernelArgs& kernel, unsigned block, unsigned
     for (int other = 1; slice == 0 && other < kSumSlices; ++other) total += partial[other][column];
     return total;
   };
-  if (block < state_blocks) {
+  if (block < grid.states) {
     const StoredState state(kernel, static_cast<std::int64_t>(block) * kSumWidth + column);
-    const float dA = sum(kernel.at.states + state.index, plan.run() * plan.state_floats(),
-                         plan.state_floats() / plan.batch);
+    const float dA = sum(kernel.at.states + state.index, grid.run * plan.state_floats(), grid.batch_states);
     if (slice == 0 && state.exists) args.dA[state.in_channels] = dA;
     return;
   }
-  const StoredRow row(plan, (block - state_blocks) * kSumWidth + column);
-  const float dD = sum(kernel.at.dD + row.index, plan.rows(), plan.rows() / plan.batch);
-  const float ddelta_bias = sum(kernel.at.ddelta_bias + row.index, plan.rows(), plan.rows() / plan.batch);
+  const StoredRow row(plan, (block - grid.states) * kSumWidth + column);
+  const float dD = sum(kernel.at.dD + row.index, plan.rows(), grid.batch_rows);
+  const float ddelta_bias = sum(kernel.at.ddelta_bias + row.index, plan.rows(), grid.batch_rows);
   if (slice != 0 || !row.exists) return;
   if (args.dD != nullptr) args.dD[row.d] = dD;
   if (args.ddelta_bias != nullptr)
     args.ddelta_bias[row.d] = kernel.round.first ? ddelta_bias : args.ddelta_bias[row.d] + ddelta_bias;
 }
-
-/// Blocks of add_kernel: those of dA, of dD and ddelta_bias, of dB, of dC.
-struct AddGrid {
-  unsigned states, rows, shares;
-
-  explicit AddGrid(const BackwardPlan& plan, const ShareLayout& layout)
-      : states(static_cast<unsigned>(plan.state_floats() / plan.batch / kSumWidth)),
-        rows(static_cast<unsigned>(plan.rows() / plan.batch / kSumWidth)),
-        shares(static_cast<unsigned>(layout.blocks(kLaneStates))) {}
-};
 
 ShareLayout shares_of(const BackwardPlan& plan) {
   return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(kPaddedStates)};
@@ -178,7 +209,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   hopper::wait_for_prerequisites();
   const unsigned over_time = grid.states + grid.rows;
   if (blockIdx.x < over_time) {
-    add_over_time(kernel, blockIdx.x, grid.states);
+    add_over_time(kernel, blockIdx.x, grid);
     return;
   }
   const unsigned block = blockIdx.x - over_time;

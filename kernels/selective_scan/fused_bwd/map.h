@@ -102,14 +102,14 @@ struct BackwardPlan {
   SSMBENCH_HD constexpr bool idle_warps() const {
     return channels_per_group <= kBlockChannels - kWarpChannels;
   }
-  /// Whether half of gradient_kernel's warps have channels at all, so that it may have blocks without the others,
-  /// two on a multiprocessor. With tensors in f32 there is room for two only where states are given.
+  /// Whether half of gradient_kernel's warps have channels at all, so that it may have blocks without the
+  /// others, two on a multiprocessor. With tensors in f32 there is room for two only where states are given.
   SSMBENCH_HD constexpr bool small_blocks() const {
     return channels_per_group <= kSmallBlockWarps * kWarpChannels && rounds() == 1 &&
            (sixteen_bits || given_states);
   }
-  /// Blocks of segment_kernel for a block's channels: none for a half of a block without any, since such blocks,
-  /// every second one, would leave every second multiprocessor idle.
+  /// Blocks of segment_kernel for a block's channels: none for a half of a block without any, since such
+  /// blocks, every second one, would leave every second multiprocessor idle.
   SSMBENCH_HD constexpr int segment_blocks() const {
     return channels_per_group <= kBlockChannels / kSegmentBlocks ? 1 : kSegmentBlocks;
   }
@@ -176,12 +176,12 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
 }
 
 /// Time of all segments side by side, in half tiles of gradient_kernel: waves of its blocks, each as long as
-/// its tiles and 1.5 more to begin and to end; and waves of segment_kernel, of four blocks a multiprocessor,
-/// whose tiles take as long as half a tile of the other.
+/// its tiles and 1.5 more to begin and to end; and segment_kernel, of whose blocks a multiprocessor does four
+/// in the time in which their tiles take as long as half a tile of the other.
 constexpr std::int64_t segments_time(const BackwardPlan& plan) {
   const std::int64_t blocks = plan.blocks() * plan.segments();
   return ceil_div(blocks, plan.wave()) * (2 * plan.tiles() + 3) +
-         ceil_div(plan.segment_blocks() * blocks, 4 * kWave) * (plan.tiles() + 2);
+         ceil_div(plan.segment_blocks() * blocks, kWave) * (plan.tiles() + 2) / 4;
 }
 
 /// Whether the workspace is not too large: the whole of a sequence of up to 16384 steps has room.

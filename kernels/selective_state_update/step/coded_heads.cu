@@ -11,16 +11,11 @@ template <DType kState, bool kStochastic>
 CodedHeadsKernel heads_of(std::int64_t dstate) {
   return dstate == 64 ? coded_heads<kState, kStochastic, 4> : coded_heads<kState, kStochastic, 8>;
 }
-template <DType kState>
-CodedHeadsKernel heads_of(bool is_stochastic, std::int64_t dstate) {
-  return is_stochastic ? heads_of<kState, true>(dstate) : heads_of<kState, false>(dstate);
-}
-
 }  // namespace
 
 CodedHeadsKernel coded_heads_kernel(DType state, bool is_stochastic, std::int64_t dstate) {
-  return state == DType::i8 ? heads_of<DType::i8>(is_stochastic, dstate)
-                            : heads_of<DType::e4m3>(is_stochastic, dstate);
+  if (state == DType::i8) return heads_of<DType::i8, true>(dstate);
+  return is_stochastic ? heads_of<DType::e4m3, true>(dstate) : heads_of<DType::e4m3, false>(dstate);
 }
 
 }  // namespace ssmbench::step

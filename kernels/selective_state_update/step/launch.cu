@@ -30,8 +30,8 @@ Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
   if (io == DType::bf16 && !update.rate_per_state) {
     if (update.tokens > 1 && has_products(update.headdim, update.dstate, update.tokens) && device_has_mma())
       return Kernels::products;
-    if (update.tokens == 1 &&
-        has_coded_heads(quantized_plan_of(update), update.headdim, update.dstate, update.state_dtype))
+    if (update.tokens == 1 && has_coded_heads(quantized_plan_of(update), update.headdim, update.dstate,
+                                              update.state_dtype, update.stochastic))
       return Kernels::coded_heads;
   }
   if (update.has_scale() || update.stochastic || !has_instances(io, update.state_dtype))

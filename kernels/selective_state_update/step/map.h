@@ -259,6 +259,7 @@ constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::i
   if (one_step_of_heads && plan.shape == RowShape::one_vector && plan.lanes() >= plan.rows &&
       warps * heads * batch >= kStepManyWarps) {
     plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
+    if (state_bytes == 1 && warps % kStepHeadWarps != 0) plan.warps = 1;  // none without rows
     plan.tiles = ceil_div(warps, plan.warps);
     plan.sections = heads;
     return plan;
@@ -272,10 +273,10 @@ constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::i
 }
 
 /// One token of form mamba2, states of 8 bits beside sequences in bf16 (coded_heads.cuh): plan_quantized with several
-/// rows a thread, all of them there or none.
+/// rows a thread, all of them there or none. i8 rounded to nearest is faster without.
 constexpr bool has_coded_heads(const StepPlan& quantized, std::int64_t headdim, std::int64_t dstate,
-                               DType state) {
-  return (state == DType::i8 || state == DType::e4m3) && (dstate == 64 || dstate == 128) &&
+                               DType state, bool is_stochastic) {
+  return (state == DType::e4m3 || (state == DType::i8 && is_stochastic)) && (dstate == 64 || dstate == 128) &&
          quantized.rows > 1 && headdim % quantized.rows == 0;
 }
 /// Heads of a group that a block takes one after the other: as many as divide a group, and leave blocks enough.

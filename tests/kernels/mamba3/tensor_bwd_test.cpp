@@ -372,6 +372,14 @@ void make_table(const Mamba3Args& args, const Plan& plan, const Workspace& work,
   make_sequence_table(args.cu_seqlens, plan.sequences, plan.chunks, work.table, runs.data(), team);
 }
 
+/// Each block of a scan over chunks: scan(ChunkScan).
+template <class T, class Scan>
+void scan_all(const Plan& plan, const ShuffledTeam& team, const Scan& scan, int segments = 2) {
+  std::vector<T> sums(kScanThreads);
+  for (std::int64_t block = 0; block < scan_blocks(plan, segments); ++block)
+    scan(ChunkScan<T, ShuffledTeam>{plan, block, segments, sums.data(), team});
+}
+
 /// All kernels of a problem, in the order of their launch.
 template <class Form>
 void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, unsigned seed) {
@@ -384,7 +392,7 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
   std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
   for (std::int64_t span = 0; span < spans; span += kIncrementSpans)
     add_increments<HostBf16, Form>(args.in, plan, work, span, parts.data(), team);
-  for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
+  scan_all<std::uint32_t>(plan, team, [&](const auto& scan) { add_starts(args.in, work, scan); });
   for (std::int64_t at = 0; at < heads * state; ++at) {
     if (args.in.input_ssm != nullptr) make_seed<HostBf16>(args.in, plan, work, at);
     if (plan.halves && args.dfinal_ssm != nullptr) copy_last_adjoint(args, plan, work, at);
@@ -401,7 +409,7 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
     for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet; ++at)
       raise_ranks<HostBf16>(args, plan, work, at);
   Products(args, plan, work).run();
-  for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_turns(args, plan, work, at);
+  scan_all<float>(plan, team, [&](const auto& scan) { add_turns(args, work, scan); });
   Floats scratch(std::max(kMaxRanks * kMaxStates, kSumParts * kSumColumns));
   if (args.dinput_ssm != nullptr)
     for (std::int64_t head = 0; head < heads; ++head)
@@ -572,12 +580,11 @@ TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits",
         std::vector<std::uint32_t> expected_memory = memory_of(before);
         const Workspace expected(before, expected_memory.data());
         if (packed) make_table(args.in, before, expected, team);
-        const std::int64_t heads = before.sequences * before.nheads;
         const std::int64_t rows = all_chunks(before, expected) * before.nheads;  // one rank: spans, too
         std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
         for (std::int64_t span = 0; span < rows; span += kIncrementSpans)
           add_increments<HostBf16, Siso>(args.in, before, expected, span, parts.data(), team);
-        for (std::int64_t at = 0; at < heads * before.angles; ++at) add_starts(args.in, before, expected, at);
+        scan_all<std::uint32_t>(before, team, [&](const auto& scan) { add_starts(args.in, expected, scan); });
         const auto prepare = std::make_unique<PrepareMemory>();
         for (std::int64_t span = 0; span < rows; ++span) {
           const Span row(before, span, expected.table.chunks);
@@ -595,7 +602,8 @@ TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits",
           const Span row(plan, span, work.table.chunks);
           ChunkPhases<HostBf16, ShuffledTeam>{args.in, plan, work, *memory, row, team}.run();
         }
-        for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_phase_starts(args.in, plan, work, at);
+        scan_all<std::uint32_t>(
+            plan, team, [&](const auto& scan) { add_phase_starts(args.in, work, scan); }, kMaxScanSegments);
 
         std::uint32_t most = 0;
         for (std::int64_t row = 0; row < rows; ++row)

@@ -247,9 +247,9 @@ std::vector<Problem> product_problems() {
   return all;
 }
 
-/// So many rows of states of 8 bits that cuda-step has a kernel for them beside sequences in bf16, whose blocks take
-/// one head, two and four where they are rounded stochastically: heads that end inside of a warp, in the second one of a
-/// block and in a second block.
+/// So many rows of states of 8 bits that cuda-step has kernels for them beside sequences in bf16, whose blocks
+/// take up to four heads where they are rounded stochastically: heads that end inside of a warp, in the second
+/// one of a block, and in blocks of a warp each.
 std::vector<Problem> many_head_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;
@@ -279,8 +279,9 @@ std::vector<Problem> many_head_problems() {
   return all;
 }
 
-/// Whole tiles of channels of 16 states, so many that cuda-step has a kernel for them, whose warps take one sequence, two
-/// and four, the last ones of a block fewer: every pair of dtypes, every optional part, several groups.
+/// Whole tiles of channels of 16 states, so many that cuda-step has kernels for them, whose warps take one
+/// sequence, two and four, the last ones of a block fewer: every pair of dtypes, every optional part, several
+/// groups.
 std::vector<Problem> channel_tile_problems(std::int64_t tokens) {
   std::vector<Problem> all;
   std::size_t turn = 0;

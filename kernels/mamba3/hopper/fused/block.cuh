@@ -6,6 +6,7 @@
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/hopper/fused/layout.h"
+#include "kernels/ssd_chunk_scan/tile.cuh"
 
 // What the roles of a block share: arguments, shared memory and its ring buffers.
 
@@ -23,8 +24,10 @@ struct FusedArgs {
   const float* seed;       ///< (B, H, P, N): the state that enters, or null
 };
 
-template <int kPaddedPairs, bool kHasGates>
+template <class Element, int kPaddedPairs, bool kHasGates>
 struct Traits {
+  using Io = Element;
+  static constexpr bool kScaled = kNarrowRange<Io>;
   static constexpr int kPairs = kPaddedPairs;  ///< rotated ones, padded: 32 or 64
   static constexpr bool kGated = kHasGates;    ///< Z exists
   using Layout = mamba3_fused::Layout<kPairs>;
@@ -36,16 +39,20 @@ inline constexpr int kGroupThreads = 32 * kGroupWarps;
 inline constexpr int kThreads = 4 * kGroupThreads;
 inline constexpr int kAngleWarps = 2;
 
-/// The head of a block, its group, and chunks of its sequence.
+/// The head of a block, and its group.
 struct Head {
-  int batch, head, group, chunks;
+  int batch, head, group;
 
   __device__ explicit Head(const Mamba3& scan)
       : batch(static_cast<int>(blockIdx.x) / static_cast<int>(scan.nheads)),
         head(static_cast<int>(blockIdx.x) - batch * static_cast<int>(scan.nheads)),
-        group(head / static_cast<int>(scan.nheads / scan.groups)),
-        chunks((static_cast<int>(scan.seqlen) + kSteps - 1) / kSteps) {}
+        group(head / static_cast<int>(scan.nheads / scan.groups)) {}
 };
+
+/// Whether its sequence has a chunk. (A number of chunks, which all roles share, would be kept in memory.)
+__device__ inline bool has_chunk(const FusedArgs& args, int chunk) {
+  return chunk * kSteps < static_cast<int>(args.in.scan.seqlen);
+}
 
 extern __shared__ unsigned char dynamic_shared[];
 
@@ -92,6 +99,10 @@ struct SharedMemory {
     return base + Layout::kFactors + static_cast<int>(which) * kRank * kHeaddim * 4;
   }
   __device__ std::uint32_t v_factors() const { return base + Layout::kVFactors; }
+  /// In f16: what 16 rows of a published state are to be multiplied with, for each warp's rows.
+  __device__ float* state_scales(States::Position at) const {
+    return at_address<float>(base + Layout::kStateScales) + kGroupWarps * at.slot;
+  }
   /// What lies at an address of shared memory. From the array's own address, so that the compiler knows the
   /// address space.
   template <class Element>

@@ -13,7 +13,8 @@ struct Variant {
   void (*kernel)(FusedArgs);
   int shared_bytes;
 };
-/// For `angles` rotated pairs, with or without Z. In bf16.cu.
+/// For `angles` rotated pairs, with or without Z.
+template <class Io>
 Variant variant_for(std::int64_t angles, bool gated);
 
 /// Whether it takes a scan that cuda-hopper supports, and is the faster way.
@@ -21,6 +22,6 @@ bool takes(const Mamba3& scan, DType dtype);
 
 /// Scans, with `weights` (s, γ and the seed) written before. Throws DeviceError when a tensor cannot be
 /// mapped, and its launch when it cannot be launched.
-Launch launch_fused(const Mamba3Args& args, const mamba3_hopper::PreparedRows& weights);
+Launch launch_fused(const Mamba3Args& args, DType dtype, const mamba3_hopper::PreparedRows& weights);
 
 }  // namespace ssmbench::mamba3_fused

@@ -1,7 +1,7 @@
 #pragma once
 
 // cuda-hopper's fused MIMO scan: from Q, K, V and angles' rates to out, for one group of rows (step, rank)
-// after the other. Rank 4, N = 128, P up to 64, pairs of the kind "halves", bf16.
+// after the other. Rank 4, N = 128, P up to 64, pairs of the kind "halves".
 //
 // A block has a head of a sequence. A chunk is 16 steps, 64 rows of q and k. With x = V·MIMO_V^r:
 //
@@ -22,10 +22,11 @@
 //     output 0   q(c) | q·kᵀ, q·Hᵀ | M | M·x, gates meanwhile | sum over ranks, stores
 //     output 1   the same of c + 1: both begin together
 //
-// Slots are handed on by mbarriers, with an arrival per warp, or per lane, or the bytes of copies. What tensor
-// cores read after ordinary stores (k, H, x) is fenced by every thread that stored, before it arrives.
+// Slots are handed on by mbarriers, with an arrival per warp, or per lane, or the bytes of copies. What
+// tensor cores read after ordinary stores (k, H, x) is fenced by every thread that stored, before it arrives.
 
 #include "kernels/common/warp_specialization.cuh"
+#include "kernels/mamba3/hopper/fused/fused.h"
 #include "kernels/mamba3/hopper/fused/outputs.cuh"
 #include "kernels/mamba3/hopper/fused/prepare.cuh"
 #include "kernels/mamba3/hopper/fused/states.cuh"
@@ -66,7 +67,7 @@ __device__ void load_tables(const FusedArgs& args, const SharedMemory<T>& shared
   }
 }
 
-/// MIMO_V of the head, likewise.
+/// MIMO_V of the head, likewise: in bf16 what is rounded and what that leaves.
 template <class T>
 __device__ void load_v_factors(const FusedArgs& args, const SharedMemory<T>& shared, const Head& at) {
   const int headdim = static_cast<int>(args.in.scan.headdim);
@@ -77,11 +78,15 @@ __device__ void load_v_factors(const FusedArgs& args, const SharedMemory<T>& sha
     if (2 * word < headdim)
       factors =
           *reinterpret_cast<const float2*>(args.in.mimo_v + (at.head * kRank + rank) * headdim + 2 * word);
-    auto* const to = shared.template at_address<std::uint32_t>(shared.v_factors());
-    const std::uint32_t rounded = pack_pair<__nv_bfloat16>(factors.x, factors.y);
-    const float2 back = unpack_pair<__nv_bfloat16>(rounded);
-    to[word_slot(rank, 0, word)] = rounded;
-    to[word_slot(rank, 1, word)] = pack_pair<__nv_bfloat16>(factors.x - back.x, factors.y - back.y);
+    if constexpr (T::kScaled) {
+      *shared.template at_address<float2>(shared.v_factors() + 4 * float_slot(rank, 2 * word)) = factors;
+    } else {
+      auto* const to = shared.template at_address<std::uint32_t>(shared.v_factors());
+      const std::uint32_t rounded = pack_pair<__nv_bfloat16>(factors.x, factors.y);
+      const float2 back = unpack_pair<__nv_bfloat16>(rounded);
+      to[word_slot(rank, 0, word)] = rounded;
+      to[word_slot(rank, 1, word)] = pack_pair<__nv_bfloat16>(factors.x - back.x, factors.y - back.y);
+    }
   }
 }
 
@@ -122,6 +127,17 @@ __global__ void __launch_bounds__(kThreads, 1) fused_kernel(const __grid_constan
 #else
   __trap();
 #endif
+}
+
+template <class Io, int kPairs, bool kGated>
+Variant variant_of() {
+  using Fused = Traits<Io, kPairs, kGated>;
+  return {fused_kernel<Fused>, Fused::Layout::kBytes};
+}
+template <class Io>
+Variant variant_for(std::int64_t angles, bool gated) {
+  if (angles <= 32) return gated ? variant_of<Io, 32, true>() : variant_of<Io, 32, false>();
+  return gated ? variant_of<Io, 64, true>() : variant_of<Io, 64, false>();
 }
 
 }  // namespace ssmbench::mamba3_fused

@@ -1,10 +1,17 @@
 // cuda-hopper's fused MIMO scan: launch.
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/hopper/fused/fused.h"
 
 namespace ssmbench::mamba3_fused {
+
+extern template Variant variant_for<__nv_bfloat16>(std::int64_t angles, bool gated);
+extern template Variant variant_for<__half>(std::int64_t angles, bool gated);
+
 namespace {
 
 /// Heads of sequences from which on it is the faster way on an H200: it does not cut them into parts. (32 of
@@ -37,14 +44,16 @@ CUtensorMap map_rates(const Mamba3Args& args, int pairs) {
 }  // namespace
 
 bool takes(const Mamba3& scan, DType dtype) {
-  return scan.is_mimo && dtype == DType::bf16 && scan.rank == kRank && scan.dstate == kStates &&
-         scan.headdim <= kHeaddim && !scan.interleaved && scan.angles % 4 == 0 &&
+  return scan.is_mimo && (dtype == DType::bf16 || dtype == DType::f16) && scan.rank == kRank &&
+         scan.dstate == kStates && scan.headdim <= kHeaddim && !scan.interleaved && scan.angles % 4 == 0 &&
          scan.batch * scan.nheads >= kLeastItems && !mamba3_hopper::are_packed(scan);
 }
 
-Launch launch_fused(const Mamba3Args& args, const mamba3_hopper::PreparedRows& weights) {
+Launch launch_fused(const Mamba3Args& args, DType dtype, const mamba3_hopper::PreparedRows& weights) {
   const Mamba3& scan = args.scan;
-  const Variant variant = variant_for(scan.angles, args.Z != nullptr);
+  const bool gated = args.Z != nullptr;
+  const Variant variant = dtype == DType::f16 ? variant_for<__half>(scan.angles, gated)
+                                              : variant_for<__nv_bfloat16>(scan.angles, gated);
   check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   variant.shared_bytes));
   const auto map_rows = [&](const void* data) {

@@ -31,6 +31,10 @@ SSMBENCH_HD constexpr int fragment_slot(int rank, int column) {
 SSMBENCH_HD constexpr int word_slot(int rank, int part, int word) {
   return ((2 * rank + part) * (kHeaddim / 8) + word / 4) * 4 + word % 4;
 }
+/// The same of f32 factors, whose vectors are halves of 8 head dims.
+SSMBENCH_HD constexpr int float_slot(int rank, int p) {
+  return ((2 * rank + p % 8 / 4) * (kHeaddim / 8) + p / 8) * 4 + p % 4;
+}
 /// Index of a step among those of a chunk: a lane has every second of them, those of its columns of a
 /// product.
 SSMBENCH_HD constexpr int slot_of_step(int step) {
@@ -43,11 +47,11 @@ struct alignas(16) ChunkScalars {
   /// them, γ from a step to itself, 0 from later ones.
   float weight[kSteps][kSteps];
   /// s with the decay to the chunk's end, over the scale, [slot_of_step], as two equal bf16 of a word, and
-  /// what their rounding leaves in another.
+  /// what their rounding leaves in another. In f16 the first is an f32.
   std::uint32_t later[2][kSteps];
-  float carry[kSteps];  ///< decay from the chunk's begin, times the scale of the state that enters
-  float rescale;        ///< what the state is multiplied with before the chunk's inputs are added: mostly 1
-  float scale;          ///< of the state behind the chunk: times this it is the true one
+  float carry[kSteps];  ///< decay from the chunk's begin; in bf16 times the scale of the state that enters
+  float rescale;  ///< what the state is multiplied with before the chunk's inputs are added: in bf16 mostly 1
+  float scale;    ///< of the state behind the chunk: times this it is the true one
   float unused[2];
 };
 
@@ -73,10 +77,12 @@ struct Layout {
   static constexpr int kState = kK + kOperandDepth * kOperand;
   static constexpr int kStepInputs = kState + kStateDepth * kOperand;
   static constexpr int kMade = kStepInputs + kStepDepth * kStepSlot;
-  static constexpr int kBiases = kMade + kMadeDepth * kMadeSlot;         ///< of q, then of k, [fragment_slot]
-  static constexpr int kFactors = kBiases + 2 * kRank * kStates * 4;     ///< of Factor, [fragment_slot]
-  static constexpr int kVFactors = kFactors + 3 * kRank * kHeaddim * 4;  ///< MIMO_V in bf16, [word_slot]
-  static constexpr int kBarriers = kVFactors + kRank * kHeaddim * 4;
+  static constexpr int kBiases = kMade + kMadeDepth * kMadeSlot;      ///< of q, then of k, [fragment_slot]
+  static constexpr int kFactors = kBiases + 2 * kRank * kStates * 4;  ///< of Factor, [fragment_slot]
+  static constexpr int kVFactors =
+      kFactors + 3 * kRank * kHeaddim * 4;  ///< MIMO_V in bf16, [word_slot], or f32
+  static constexpr int kStateScales = kVFactors + kRank * kHeaddim * 4;
+  static constexpr int kBarriers = kStateScales + kStateDepth * 16;
   static constexpr int kBarrierBytes =
       8 * (2 * kOperandDepth + 3 * kOperandDepth + 2 * kStepDepth + 2 * kMadeDepth + 2 * kStateDepth);
   static constexpr int kBytes = kBarriers + kBarrierBytes + 1024;  // the start is not aligned to 1024

@@ -12,12 +12,13 @@
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/mamba3/hopper/fused/turn.cuh"
+#include "kernels/ssd_chunk_scan/scaled.cuh"
 
 namespace ssmbench::mamba3_fused {
 
 template <class T>
 class OutputWarpgroup {
-  using Io = __nv_bfloat16;
+  using Io = typename T::Io;
   using Shared = SharedMemory<T>;
   static constexpr int kFragments = kHeaddim / 16;  ///< of y: two columns, and those 8 on, of two rows
 
@@ -28,9 +29,9 @@ class OutputWarpgroup {
 
   __device__ void run() {
     if (index_ == 1) ring_at_.advance();
-    for (int first = 0; first < at_.chunks; first += 2) {
+    for (int first = 0; has_chunk(args_, first); first += 2) {
       meet();
-      if (first + index_ < at_.chunks) output(first + index_);
+      if (has_chunk(args_, first + index_)) output(first + index_);
       ring_at_.advance();
       ring_at_.advance();
     }
@@ -43,10 +44,11 @@ class OutputWarpgroup {
 
   __device__ __forceinline__ void output(int chunk) {
     float y[32];
+    [[maybe_unused]] float scale = 1.0F;  // of y, in f16
     shared_.made().wait_full(ring_at_);
     {
       std::uint32_t m[16];
-      multiply_states(m, y);
+      scale = multiply_states(m, y);
       const float2 carry = load_carry();
 #pragma unroll
       for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? carry.x : carry.y;
@@ -70,6 +72,9 @@ class OutputWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     hopper::barrier_arrive(shared_.made().empty(ring_at_));
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : y) value *= inverse_of_power(scale);
     if (args_.in.D != nullptr) add_skip(y, v);
     if (args_.in.norm != nullptr) normalize(y);
 #pragma unroll
@@ -84,8 +89,8 @@ class OutputWarpgroup {
     warp_arrive(shared_.step_inputs().empty(ring_at_), lane_);
   }
 
-  /// M of this warp's rows, and q·Hᵀ.
-  __device__ __forceinline__ void multiply_states(std::uint32_t (&m)[16], float (&y)[32]) {
+  /// M of this warp's rows, and q·Hᵀ. Returns the scale of both, in f16.
+  __device__ __forceinline__ float multiply_states(std::uint32_t (&m)[16], float (&y)[32]) {
     std::uint32_t q[4 * 2 * Turner<T>::kFragments];
     make_queries(q);
     float scores[32];
@@ -97,10 +102,39 @@ class OutputWarpgroup {
     hopper::wgmma_wait<1>();
     hopper::pin_registers(scores);
     mask(m, scores);
+    float scale = 1.0F;
+    [[maybe_unused]] float4 state_scales;
+    if constexpr (T::kScaled) {
+      scale = scale_mask(m, scores);
+      state_scales = load_state_scales();
+    }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     warp_arrive(shared_.k().empty(ring_at_), lane_);
-    warp_arrive(shared_.states().empty(ring_at_), lane_);
+    release_state(state_scales);
+    if constexpr (T::kScaled) {
+      const float slabs[]{state_scales.x, state_scales.y, state_scales.z, state_scales.w};
+#pragma unroll
+      for (int i = 0; i < 32; ++i) y[i] *= scale * slabs[i / 8];
+    }
+    return scale;
+  }
+
+  /// By lane 0, which arrives for the warp, and from there to all lanes.
+  __device__ __forceinline__ float4 load_state_scales() const {
+    float4 scales = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    if (lane_ == 0) scales = *reinterpret_cast<const float4*>(shared_.state_scales(ring_at_));
+    const auto of_lane_0 = [](float value) { return __shfl_sync(kAllLanes, value, 0); };
+    return make_float4(of_lane_0(scales.x), of_lane_0(scales.y), of_lane_0(scales.z), of_lane_0(scales.w));
+  }
+  /// An arrival overtakes loads from shared memory whose values nothing has used yet. This one uses the
+  /// state's scales, which are not NaN.
+  __device__ __forceinline__ void release_state([[maybe_unused]] const float4& scales) const {
+    const std::uint32_t empty = shared_.states().empty(ring_at_);
+    __syncwarp();
+    bool arrives = lane_ == 0;
+    if constexpr (T::kScaled) arrives = arrives && scales.x == scales.x;
+    if (arrives) hopper::barrier_arrive(empty);
   }
 
   /// q of this warp's rows as A of products with rows of all states.
@@ -140,8 +174,9 @@ class OutputWarpgroup {
     return 4 * warp_ + lane_ / 16;
   }
 
-  /// Columns 8j + 2·(lane % 4) and the next are rows of one step: of every second one.
-  __device__ __forceinline__ void mask(std::uint32_t (&m)[16], const float (&scores)[32]) const {
+  /// M, of columns 8j + 2·(lane % 4) and the next, which are rows of one step: of every second one. In f16 it
+  /// takes the place of the scores, not rounded.
+  __device__ __forceinline__ void mask(std::uint32_t (&m)[16], float (&scores)[32]) const {
     const ChunkScalars& scalars = shared_.scalars(ring_at_);
     const auto row = [&](int at) {
       return reinterpret_cast<const float4*>(scalars.weight[at] + lane_ % 4 / 2 * (kSteps / 2));
@@ -153,15 +188,26 @@ class OutputWarpgroup {
       const float4 upper = of_upper[half];
       const float4 lower = of_lower[half];
       const auto put = [&](int j, float of_upper_row, float of_lower_row) {
-        const float* const from = scores + 4 * j;
-        m[2 * j] = pack_pair<Io>(from[0] * of_upper_row, from[1] * of_upper_row);
-        m[2 * j + 1] = pack_pair<Io>(from[2] * of_lower_row, from[3] * of_lower_row);
+        float* const at = scores + 4 * j;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) at[i] *= i < 2 ? of_upper_row : of_lower_row;
+        if constexpr (!T::kScaled) {
+          m[2 * j] = pack_pair<Io>(at[0], at[1]);
+          m[2 * j + 1] = pack_pair<Io>(at[2], at[3]);
+        }
       };
       put(4 * half + 0, upper.x, lower.x);
       put(4 * half + 1, upper.y, lower.y);
       put(4 * half + 2, upper.z, lower.z);
       put(4 * half + 3, upper.w, lower.w);
     }
+  }
+  /// In f16 it is scaled by a power of two that its own largest element gives. Returns the scale.
+  __device__ __forceinline__ static float scale_mask(std::uint32_t (&m)[16], const float (&scores)[32]) {
+    const float scale = scale_of_lanes(largest_of(scores), kTopTarget);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) m[i] = pack_pair<Io>(scale * scores[2 * i], scale * scores[2 * i + 1]);
+    return scale;
   }
   /// Of the upper row, and of the lower one.
   __device__ __forceinline__ float2 load_carry() const {

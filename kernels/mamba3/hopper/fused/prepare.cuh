@@ -14,6 +14,7 @@
 #include "kernels/mamba3/hopper/fused/block.cuh"
 #include "kernels/mamba3/hopper/increments.h"
 #include "kernels/mamba3/phase.h"
+#include "kernels/ssd_chunk_scan/scaled.cuh"
 
 namespace ssmbench::mamba3_fused {
 
@@ -24,7 +25,7 @@ __device__ void load_inputs(const FusedArgs& args, const SharedMemory<T>& shared
   typename SharedMemory<T>::StepInputs::Position steps_at;
   typename SharedMemory<T>::K::Position rows_at;
   const auto load_steps = [&](int chunk) {
-    if (chunk >= at.chunks) return;
+    if (!has_chunk(args, chunk)) return;
     const auto ring = shared.step_inputs();
     ring.wait_empty(steps_at);
     const std::uint32_t full = ring.full(steps_at);
@@ -42,12 +43,29 @@ __device__ void load_inputs(const FusedArgs& args, const SharedMemory<T>& shared
                         hopper::TileOrigin{{half * kHalf, at.group, chunk * kRows, at.batch}}, full);
   };
   load_steps(0);
-  for (int chunk = 0; chunk < at.chunks; ++chunk, rows_at.advance()) {
+  for (int chunk = 0; has_chunk(args, chunk); ++chunk, rows_at.advance()) {
     load_steps(chunk + 1);
     shared.k().wait_empty(rows_at);
     load_rows(args.k, shared.k_tile(rows_at), chunk, shared.k().full(rows_at));
     shared.q().wait_empty(rows_at);
     load_rows(args.q, shared.q_tile(rows_at), chunk, shared.q().full(rows_at));
+  }
+}
+
+/// 8 head dims of a rank: V times MIMO_V, of which `first` has what is rounded and `second` what that leaves,
+/// or in f16, which has no room for that, the factors of four head dims each.
+template <class Io>
+__device__ __forceinline__ uint4 raised(const uint4& v, const uint4& first, const uint4& second) {
+  if constexpr (kNarrowRange<Io>) {
+    const auto times = [](std::uint32_t pair, std::uint32_t a, std::uint32_t b) {
+      const float2 two = unpack_pair<Io>(pair);
+      return pack_pair<Io>(two.x * __uint_as_float(a), two.y * __uint_as_float(b));
+    };
+    return {times(v.x, first.x, first.y), times(v.y, first.z, first.w), times(v.z, second.x, second.y),
+            times(v.w, second.z, second.w)};
+  } else {
+    return {multiply_pairs<Io>(v.x, first.x, second.x), multiply_pairs<Io>(v.y, first.y, second.y),
+            multiply_pairs<Io>(v.z, first.z, second.z), multiply_pairs<Io>(v.w, first.w, second.w)};
   }
 }
 
@@ -70,13 +88,9 @@ __device__ __forceinline__ void raise_steps(const SharedMemory<T>& shared, int l
     const uint4 low = factors[2 * kVectors * rank + kVectors];
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
-      const auto times = [](std::uint32_t a, std::uint32_t of_high, std::uint32_t of_low) {
-        return multiply_pairs<__nv_bfloat16>(a, of_high, of_low);
-      };
       const int row = step(i) * kRank + rank;
       *shared.template at_address<uint4>(x_tile + row * 128 + ((vector ^ row & 7) << 4)) =
-          uint4{times(v[i].x, high.x, low.x), times(v[i].y, high.y, low.y), times(v[i].z, high.z, low.z),
-                times(v[i].w, high.w, low.w)};
+          raised<typename T::Io>(v[i], high, low);
     }
   }
   hopper::fence_async_proxy();
@@ -106,11 +120,11 @@ class AngleWarp {
   __device__ void run() {
     typename SharedMemory<T>::StepInputs::Position inputs_at;
     typename SharedMemory<T>::Made::Position made_at;
-    for (int chunk = 0; chunk < at_.chunks; ++chunk, inputs_at.advance(), made_at.advance()) {
+    for (int chunk = 0; has_chunk(args_, chunk); ++chunk, inputs_at.advance(), made_at.advance()) {
       shared_.step_inputs().wait_full(inputs_at);
       shared_.made().wait_empty(made_at);
       const float dt = dt_;
-      if (chunk + 1 < at_.chunks) dt_ = load_dt(chunk + 1);
+      if (has_chunk(args_, chunk + 1)) dt_ = load_dt(chunk + 1);
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit)
         turn_unit(unit, dt, shared_.rates(inputs_at), shared_.turns(made_at));
@@ -188,7 +202,7 @@ class AngleWarp {
     for (int rank = lane_ / kUnitPairs; rank < kRank; rank += 32 / kUnitPairs) {
       const std::int64_t row = ((step * kRank + rank) * scan_.groups + at_.group) * kStates + pair;
       const std::int64_t bias = (std::int64_t{at_.head} * kRank + rank) * kStates + pair;
-      const auto* const k = static_cast<const __nv_bfloat16*>(args_.in.K);
+      const auto* const k = static_cast<const typename T::Io*>(args_.in.K);
       const float first = to_float(k[row]) + args_.in.K_bias[bias];
       const float second = to_float(k[row + kHalf]) + args_.in.K_bias[bias + kHalf];
       float* const to = args_.in.final_k +
@@ -222,10 +236,10 @@ class WeightWarp {
   __device__ void run() {
     typename SharedMemory<T>::StepInputs::Position inputs_at;
     typename SharedMemory<T>::Made::Position made_at;
-    for (int chunk = 0; chunk < at_.chunks; ++chunk, inputs_at.advance(), made_at.advance()) {
+    for (int chunk = 0; has_chunk(args_, chunk); ++chunk, inputs_at.advance(), made_at.advance()) {
       shared_.made().wait_empty(made_at);
       write_scalars(shared_.scalars(made_at));
-      if (chunk + 1 < at_.chunks) load_steps(chunk + 1);
+      if (has_chunk(args_, chunk + 1)) load_steps(chunk + 1);
       shared_.step_inputs().wait_full(inputs_at);
       raise_steps(shared_, lane_, shared_.v_tile(inputs_at), shared_.x_tile(made_at));
       warp_arrive(shared_.step_inputs().empty(inputs_at), lane_);
@@ -234,6 +248,8 @@ class WeightWarp {
   }
 
  private:
+  using Io = typename T::Io;
+
   /// Of the chunk's step lane % 16; past the end nothing decays and nothing weighs.
   __device__ void load_steps(int chunk) {
     const int t = chunk * kSteps + lane_ % kSteps;
@@ -253,15 +269,32 @@ class WeightWarp {
       if (step >= distance) sum += before;
     }
     const float end = __shfl_sync(kAllLanes, sum, kSteps - 1);
+    if constexpr (T::kScaled)
+      write_narrow(to, sum, end);
+    else
+      write_wide(to, sum, end);
+      // To a row of two at a time, from the lane's step.
+#pragma unroll
+    for (int i = 0; i < kSteps / 2; ++i) {
+      const int row = 2 * i + lane_ / kSteps;
+      const float to_row = later_ * exp2_approximate(__shfl_sync(kAllLanes, sum, row) - sum);
+      to.weight[row][slot_of_step(step)] = row > step ? to_row : row == step ? own_ : 0.0F;
+    }
+  }
+
+  /// What leaves the chunk. `sum`, `end`: log₂ of the decays from its begin to the lane's step, and to its
+  /// end.
+  __device__ __forceinline__ void write_wide(ChunkScalars& to, float sum, float end) {
+    const int step = lane_ % kSteps;
     const float behind = scale_ + end;
     const bool rescales = behind < kLeastScale;
     const float next_scale = rescales ? 0.0F : behind;
     const float weight = later_ * exp2_approximate(end - sum - next_scale);
-    const std::uint32_t rounded = pack_pair<__nv_bfloat16>(weight, weight);
-    const float left = weight - unpack_pair<__nv_bfloat16>(rounded).x;
+    const std::uint32_t rounded = pack_pair<Io>(weight, weight);
+    const float left = weight - unpack_pair<Io>(rounded).x;
     if (lane_ < kSteps) {
       to.later[0][slot_of_step(step)] = rounded;
-      to.later[1][slot_of_step(step)] = pack_pair<__nv_bfloat16>(left, left);
+      to.later[1][slot_of_step(step)] = pack_pair<Io>(left, left);
       to.carry[step] = exp2_approximate(scale_ + sum);
     }
     if (lane_ == 0) {
@@ -269,13 +302,22 @@ class WeightWarp {
       to.scale = exp2_approximate(next_scale);
     }
     scale_ = next_scale;
-    // To a row of two at a time, from the lane's step.
-#pragma unroll
-    for (int i = 0; i < kSteps / 2; ++i) {
-      const int row = 2 * i + lane_ / kSteps;
-      const float to_row = later_ * exp2_approximate(__shfl_sync(kAllLanes, sum, row) - sum);
-      to.weight[row][slot_of_step(step)] = row > step ? to_row : row == step ? own_ : 0.0F;
+  }
+  /// The same in f16: the state's scale is the power of two that moves the largest weight into 1/2 … 1.
+  __device__ __forceinline__ void write_narrow(ChunkScalars& to, float sum, float end) {
+    const int step = lane_ % kSteps;
+    const float weight = later_ * exp2_approximate(end - sum);
+    const float up = scale_of_lanes(fabsf(weight), kWeightTarget);
+    const float next_scale = 127.0F - static_cast<float>(__float_as_uint(up) >> 23);
+    if (lane_ < kSteps) {
+      to.later[0][slot_of_step(step)] = __float_as_uint(up * weight);
+      to.carry[step] = exp2_approximate(sum);
     }
+    if (lane_ == 0) {
+      to.rescale = exp2_approximate(scale_ + end - next_scale);
+      to.scale = inverse_of_power(up);
+    }
+    scale_ = next_scale;
   }
 
   const FusedArgs& args_;

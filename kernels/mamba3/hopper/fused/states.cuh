@@ -11,12 +11,13 @@
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/multiply_pairs.cuh"
 #include "kernels/mamba3/hopper/fused/turn.cuh"
+#include "kernels/ssd_chunk_scan/scaled.cuh"
 
 namespace ssmbench::mamba3_fused {
 
 template <class T>
 class StateWarpgroup {
-  using Io = __nv_bfloat16;
+  using Io = typename T::Io;
   using Shared = SharedMemory<T>;
   static constexpr int kRegisters = kStates / 2;
 
@@ -29,8 +30,8 @@ class StateWarpgroup {
     enter(state);
     turn_keys();
     publish(state);
-    for (int chunk = 0; chunk < at_.chunks; ++chunk) {
-      const bool has_next = chunk + 1 < at_.chunks;
+    for (int chunk = 0; has_chunk(args_, chunk); ++chunk) {
+      const bool has_next = has_chunk(args_, chunk + 1);
       start_products(state);
       if (has_next) turn_keys();
       hopper::wgmma_wait<0>();
@@ -118,20 +119,38 @@ class StateWarpgroup {
       std::uint32_t x[4];
       load_matrices_transposed(x, tile + transposed + 2048 * k);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        to[4 * k + i] = multiply_pairs<Io>(x[i], weights[0][2 * k + i / 2], weights[1][2 * k + i / 2]);
+      for (int i = 0; i < 4; ++i) {
+        const int of = 2 * k + i / 2;
+        if constexpr (T::kScaled) {  // it is the product that f16 rounds
+          const float weight = __uint_as_float(weights[0][of]);
+          const float2 two = unpack_pair<Io>(x[i]);
+          to[4 * k + i] = pack_pair<Io>(weight * two.x, weight * two.y);
+        } else {
+          to[4 * k + i] = multiply_pairs<Io>(x[i], weights[0][of], weights[1][of]);
+        }
+      }
     }
   }
 
   __device__ __forceinline__ void publish(const float (&state)[kRegisters]) {
+    [[maybe_unused]] float scale = 1.0F;
+    if constexpr (T::kScaled)  // before the wait, which is for outputs that wait for this state
+      scale = scale_to(largest_of_lanes(largest_of(state)), kTileTarget).up;
     shared_.states().wait_empty(state_at_);
+    if constexpr (T::kScaled)
+      if (lane() == 0)
+        shared_.state_scales(state_at_)[thread_ / 32] =
+            inverse_of_power(scale) * scale_;  // of the true state
+    const auto pack = [&](float first, float second) {
+      if constexpr (T::kScaled) return pack_pair<Io>(scale * first, scale * second);
+      return pack_pair<Io>(first, second);
+    };
     const std::uint32_t tile = shared_.state_tile(state_at_);
 #pragma unroll
     for (int j = 0; j < kStates / 16; ++j) {
       const float* from = state + 8 * j;
-      hopper::store_matrices(turner_.address(tile, j % 4) + j / 4 * kTile, pack_pair<Io>(from[0], from[1]),
-                             pack_pair<Io>(from[2], from[3]), pack_pair<Io>(from[4], from[5]),
-                             pack_pair<Io>(from[6], from[7]));
+      hopper::store_matrices(turner_.address(tile, j % 4) + j / 4 * kTile, pack(from[0], from[1]),
+                             pack(from[2], from[3]), pack(from[4], from[5]), pack(from[6], from[7]));
     }
     hopper::fence_async_proxy();
     warp_arrive(shared_.states().full(state_at_), lane());

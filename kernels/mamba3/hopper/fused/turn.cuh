@@ -12,6 +12,8 @@ namespace ssmbench::mamba3_fused {
 /// Where a lane finds its fragments, biases and turns.
 template <class T>
 class Turner {
+  using Io = typename T::Io;
+
  public:
   static constexpr int kTurnedFragments = T::kPairs / 16;
   static constexpr int kFragments = kHalf / 16;  ///< of a half of a row
@@ -64,11 +66,11 @@ class Turner {
 
   /// Parts 0 and 1 are two columns of either row, 2 and 3 those 8 on.
   __device__ static float2 plus(std::uint32_t bits, const float4& bias, int part) {
-    const float2 two = unpack_pair<__nv_bfloat16>(bits);
+    const float2 two = unpack_pair<Io>(bits);
     return part < 2 ? float2{two.x + bias.x, two.y + bias.y} : float2{two.x + bias.z, two.y + bias.w};
   }
   __device__ static std::uint32_t rounded(float2 two) {
-    return pack_pair<__nv_bfloat16>(two.x, two.y);
+    return pack_pair<Io>(two.x, two.y);
   }
 
   std::uint32_t fragment_;

@@ -48,3 +48,15 @@ TEST_CASE(
       }
   CHECK((std::ssize(slots) == kRank * kHeaddim && *slots.rbegin() == kRank * kHeaddim - 1));
 }
+
+TEST_CASE("mamba3 fused: eight f32 factors of a rank are two vectors, and lanes' vectors are side by side",
+          "[mamba3]") {
+  std::set<int> slots;
+  for (int rank = 0; rank < kRank; ++rank)
+    for (int p = 0; p < kHeaddim; ++p) {
+      slots.insert(float_slot(rank, p));
+      const int half = p % 8 / 4;
+      CHECK(float_slot(rank, p) == word_slot(rank, half, p / 8 * 4 + p % 4));
+    }
+  CHECK((std::ssize(slots) == kRank * kHeaddim && *slots.rbegin() == kRank * kHeaddim - 1));
+}

@@ -58,11 +58,17 @@ std::vector<Problem> size_problems() {
   return all;
 }
 
-/// More heads than multiprocessors (cut items), and long ones in parts; heads that share Q and K or not.
+/// More heads than multiprocessors (cut items, of one head or of two, the second of which may be absent), and
+/// long ones in parts; heads that share Q and K or not.
 std::vector<Problem> plan_problems() {
   std::vector<Problem> all;
-  for (const auto& [nheads, groups, seqlen] :
-       {std::tuple{66, 1, 330}, {134, 2, 330}, {300, 6, 130}, {9, 3, 1100}, {1, 1, 6001}, {18, 18, 2048}})
+  for (const auto& [nheads, groups, seqlen] : {std::tuple{66, 1, 330},
+                                               {134, 2, 330},
+                                               {300, 6, 130},
+                                               {309, 3, 130},
+                                               {9, 3, 1100},
+                                               {1, 1, 6001},
+                                               {18, 18, 2048}})
     for (const bool z : {false, true})
       for (const char* pairing : {"interleaved", "halves"})
         all.push_back(problem_of({{"nheads", size(nheads)},
@@ -88,6 +94,26 @@ std::vector<Problem> rotation_problems() {
                                     {"dstate", dstate},
                                     {"rope_angles", angles},
                                     {"z", angles != 24}}));
+  return all;
+}
+
+/// As many heads as make two of them a block; lengths around its chunks, sizes, options.
+std::vector<Problem> pair_problems() {
+  std::vector<Problem> all;
+  const auto add = [&](Axes axes) {
+    axes.merge(Axes{{"batch", size(1)}, {"nheads", size(244)}, {"seqlen", size(70)}});
+    all.push_back(problem_of(std::move(axes)));
+  };
+  for (const std::int64_t seqlen : {1, 15, 64, 65, 128, 200}) add({{"seqlen", seqlen}});
+  for (const std::int64_t headdim : {8, 72})
+    for (const std::int64_t dstate : {24, 64, 72, 128})
+      add({{"headdim", headdim}, {"dstate", dstate}, {"rope_angles", size(dstate == 24 ? 8 : 24)}});
+  for (int bits = 0; bits < 16; ++bits)
+    add({{"groups", size(1 + bits % 2)},
+         {"z", (bits & 1) != 0},
+         {"D", (bits & 2) != 0},
+         {"initial_states", (bits & 4) != 0},
+         {"final_states", (bits & 8) != 0}});
   return all;
 }
 
@@ -187,8 +213,8 @@ Problem mimo_problem_of(Axes axes) {
   return mamba3_problem(std::move(axes), mamba3_mimo_fwd());
 }
 
-/// So many heads, and options by bits: Z, D, input states, final states, the sum over ranks; groups and the norm
-/// with them.
+/// So many heads, and options by bits: Z, D, input states, final states, the sum over ranks; groups and the
+/// norm with them.
 Axes mimo_options_of(int bits, std::int64_t nheads) {
   const bool reduces = (bits & 16) != 0;
   return {{"nheads", nheads},
@@ -281,6 +307,8 @@ TEST_CASE("Mamba-3's cuda-hopper agrees with the reference where it fuses MIMO",
           "[gpu][mamba3][mamba3_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
     check_all(fused_problems(), distribution);
+  for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
+    check_all(in_f16(fused_problems()), distribution);
 }
 
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in MIMO", "[gpu][mamba3][mamba3_hopper]") {
@@ -302,6 +330,13 @@ TEST_CASE("Mamba-3's cuda-hopper agrees with the reference at every size", "[gpu
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference however items are cut",
           "[gpu][mamba3][mamba3_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay"}) check_all(plan_problems(), distribution);
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference with two heads a block",
+          "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A"})
+    check_all(pair_problems(), distribution);
+  for (const char* distribution : {"mamba", "tiny_delta"}) check_all(in_f16(pair_problems()), distribution);
 }
 
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference for all numbers of pairs",

@@ -48,8 +48,7 @@ void for_raw_tiles(const Call& call) {
     const auto with = [&]<bool kAlongTime, int bytes>(std::bool_constant<kAlongTime> along_time,
                                                       std::integral_constant<int, bytes>) {
       INFO(bytes << " bytes, along time: " << kAlongTime);
-      if constexpr (Map::kStateFloats == 1 || bytes == 4)
-        call(map, along_time, SharedLayout<Map, kAlongTime, bytes>());
+      if constexpr (Map::kStateFloats == 1 || bytes == 4) call(map, along_time, SharedLayout<Map, bytes>());
     };
     with(std::true_type(), std::integral_constant<int, 2>());
     with(std::true_type(), std::integral_constant<int, 4>());
@@ -250,19 +249,19 @@ TEST_CASE("raw tiles of the fast kernel keep their ring slots while they are nee
       Uses of_slice(Memory::kSliceRawBytes);
       Uses common(Memory::kCommonRawBytes);
       for (unsigned tile = staged - 2; tile < staged + Memory::kDepth; ++tile) {
-        of_slice.add(Memory::u_at(tile), Memory::Sequence::kBytes);
-        if (tile < staged - 2 + Memory::kDepth) of_slice.add(Memory::z_at(tile), Memory::Sequence::kBytes);
+        of_slice.add(Memory::u_at(tile), Memory::kSequenceBytes);
+        if (tile < staged - 2 + Memory::kDepth) of_slice.add(Memory::z_at(tile), Memory::kSequenceBytes);
         if (tile < staged) continue;
-        of_slice.add(Memory::delta_at(tile), Memory::Sequence::kBytes);
+        of_slice.add(Memory::delta_at(tile), Memory::kSequenceBytes);
         for (const int which : {0, 1})
-          common.add(Memory::projection_at(which, tile), Memory::Projection::kBytes);
+          common.add(Memory::projection_at(which, tile), Memory::kProjectionBytes);
       }
       CHECK(of_slice.at_most_once());
       CHECK(common.at_most_once());
     }
     // Copies are permuted by address.
-    CHECK(Memory::Sequence::kBytes % 1024 == 0);
-    CHECK(Memory::Projection::kBytes % 1024 == 0);
+    CHECK(Memory::kSequenceBytes % 1024 == 0);
+    CHECK(Memory::kProjectionBytes % 1024 == 0);
     CHECK(Memory::kSliceBytes % 1024 == 0);
     CHECK(Memory::kCommonBytes % 1024 == 0);
   });
@@ -277,11 +276,11 @@ TEST_CASE("the largest blocks of the fast kernel fit in an H200's shared memory"
 }
 
 TEST_CASE("the fast kernel's blocks leave few slices to one multiprocessor") {
-  CHECK(SharedLayout<ThreadMap<4, 4, 4>, true, 2>::kUsualSlices == 2);
-  CHECK(SharedLayout<ThreadMap<4, 4, 4>, true, 4>::kUsualSlices == 4);
-  CHECK(SharedLayout<ThreadMap<4, 4, 2>, true, 4>::kUsualSlices == 2);
-  CHECK(SharedLayout<ThreadMap<4, 4, 2>, true, 4>::kDepth == 3);
-  CHECK(SharedLayout<ThreadMap<2, 8, 1>, true, 2>::kUsualSlices == 1);
+  CHECK(SharedLayout<ThreadMap<4, 4, 4>, 2>::kUsualSlices == 2);
+  CHECK(SharedLayout<ThreadMap<4, 4, 4>, 4>::kUsualSlices == 4);
+  CHECK(SharedLayout<ThreadMap<4, 4, 2>, 4>::kUsualSlices == 2);
+  CHECK(SharedLayout<ThreadMap<4, 4, 2>, 4>::kDepth == 3);
+  CHECK(SharedLayout<ThreadMap<2, 8, 1>, 2>::kUsualSlices == 1);
   for (const int usual : {2, 4}) {
     CHECK(slices_per_block(8, 64, usual, 4) == usual);  // 128 blocks of 4 or 256 of 2 are 4 slices in turn
     CHECK(slices_per_block(8, 48, usual, 4) == 3);      // 128 blocks of 3, but 96 of 4 or 192 of 2
@@ -305,16 +304,17 @@ TEST_CASE("producers of the fast kernel read raw tiles without bank conflicts") 
     const auto elements = []<class Tile>(Tile, int channel, int step, int vector) {
       return Tile::at(kAlongTime ? channel : step, (kAlongTime ? step : channel) * kBytes + 16 * vector);
     };
-    Uses sequence(Memory::Sequence::kBytes);
-    Uses projection(Memory::Projection::kBytes);
+    Uses sequence(Memory::kSequenceBytes);
+    Uses projection(Memory::kProjectionBytes);
     for (int vector = 0; vector < kBytes / 2; ++vector) {
       const auto sequence_at = [&](int thread) {
         const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> at(thread);
-        return elements(typename Memory::Sequence(), at.channel, at.step, vector);
+        return elements(typename Memory::template Sequence<kAlongTime>(), at.channel, at.step, vector);
       };
       const auto projection_at = [&](int thread) {
         const Coordinates at(thread);
-        return elements(typename Memory::Projection(), kAlongTime ? at.state : at.state * Map::kStateFloats,
+        return elements(typename Memory::template Projection<kAlongTime>(),
+                        kAlongTime ? at.state : at.state * Map::kStateFloats,
                         kAlongTime ? at.step * Map::kStateFloats : at.step, vector);
       };
       CHECK(all_at_once(kProducerThreads, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));

@@ -144,6 +144,8 @@ TEST_CASE("fast backward: blocks of few channels are small, two of them on a mul
   CHECK_FALSE(plan(64, 1, 17).small_blocks());
   CHECK(plan(64, 1, 16).segment_blocks() == 1);
   CHECK(plan(65, 1, 16).segment_blocks() == kSegmentBlocks);
+  const BackwardPlan one_wave = plan(64, 1, 16);
+  CHECK(one_wave.blocks() * one_wave.segments() == 256);
 }
 
 TEST_CASE("fast backward: the parts of the workspace do not overlap") {

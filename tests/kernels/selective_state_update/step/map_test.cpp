@@ -136,15 +136,20 @@ TEST_CASE("cuda-step's blocks take several heads of states of 8 bits that are ro
   CHECK(run(16, 64, 8, true) == 1);
   CHECK(run(256, 96, 6, true) == 3);  // 4 do not divide a group
   CHECK(run(256, 128, 1, true) == 1);
-  const auto has = [](std::int64_t batch, std::int64_t headdim, int dstate, DType state) {
-    return has_coded_heads(plan_quantized(batch, 16, headdim, dstate, 1, true), headdim, dstate, state);
+  const auto has = [](std::int64_t batch, std::int64_t headdim, int dstate, DType state, bool is_stochastic) {
+    return has_coded_heads(plan_quantized(batch, 16, headdim, dstate, 1, true), headdim, dstate, state,
+                           is_stochastic);
   };
-  CHECK(has(256, 64, 128, DType::i8));
-  CHECK(has(256, 36, 64, DType::e4m3));
-  CHECK_FALSE(has(256, 36, 128, DType::e4m3));  // rows of a thread are all there or none
-  CHECK_FALSE(has(256, 64, 256, DType::i8));
-  CHECK_FALSE(has(256, 64, 128, DType::i16));
-  CHECK_FALSE(has(1, 64, 128, DType::i8));  // few
+  CHECK(has(256, 64, 128, DType::i8, true));
+  CHECK(has(256, 36, 64, DType::e4m3, false));
+  CHECK_FALSE(has(256, 64, 128, DType::i8, false));
+  CHECK_FALSE(has(256, 36, 128, DType::e4m3, false));  // rows of a thread are all there or none
+  CHECK_FALSE(has(256, 64, 256, DType::i8, true));
+  CHECK_FALSE(has(256, 64, 128, DType::i16, true));
+  CHECK_FALSE(has(1, 64, 128, DType::i8, true));                // few
+  CHECK(plan_quantized(256, 16, 80, 128, 1, true).warps == 1);  // three of 32 rows, not twice two
+  CHECK(plan_quantized(256, 16, 64, 128, 1, true).warps == 2);
+  CHECK(plan_quantized(256, 16, 80, 128, 2, true).warps == 2);
 }
 
 TEST_CASE("cuda-step's tiles of channels cover every sequence once") {

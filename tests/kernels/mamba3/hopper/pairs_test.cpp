@@ -1,0 +1,72 @@
+// cuda-hopper's SISO scan of two heads a block: when there are two, and index maps against what lanes load.
+
+#include <set>
+
+#include "catch.h"
+#include "kernels/mamba3/hopper/pairs/layout.h"
+#include "kernels/mamba3/hopper/rotated_plan.h"
+
+using namespace ssmbench;
+using namespace ssmbench::mamba3_pairs;
+
+namespace {
+
+constexpr int kStates = 128;
+
+bool has_pairs(std::int64_t batch, std::int64_t nheads, std::int64_t groups) {
+  return mamba3_hopper::RotatedPlan({batch, 4096, nheads, groups, 64}).has_pairs;
+}
+
+}  // namespace
+
+TEST_CASE("mamba3 pairs: columns of an accumulator are states, each once", "[mamba3]") {
+  std::set<int> states;
+  for (int j = 0; j < kStates / 8; ++j)
+    for (int lane = 0; lane < 4; ++lane)
+      for (int bit = 0; bit < 2; ++bit) {
+        const int state = state_of_column(j, lane) + bit;
+        states.insert(state);
+        CHECK((state < 64) == (j < 8));
+      }
+  CHECK((std::ssize(states) == kStates && *states.begin() == 0 && *states.rbegin() == kStates - 1));
+}
+
+TEST_CASE("mamba3 pairs: a lane finds biases of k of its vectors", "[mamba3]") {
+  std::set<int> places;
+  for (int n = 0; n < kStates; ++n) places.insert(place_of_key_bias(n));
+  CHECK((std::ssize(places) == kStates && *places.rbegin() == kStates - 1));
+  for (int tile = 0; tile < 2; ++tile)
+    for (int vector = 0; vector < 8; ++vector)
+      for (int i = 0; i < 8; ++i)
+        CHECK(place_of_key_bias(64 * tile + 8 * vector + i) == 64 * tile + i / 4 * 32 + 4 * vector + i % 4);
+}
+
+TEST_CASE("mamba3 pairs: a lane finds biases of q in the order of its fragments", "[mamba3]") {
+  std::set<int> places;
+  for (int n = 0; n < kStates; ++n) places.insert(place_of_query_bias(n));
+  CHECK((std::ssize(places) == kStates && *places.rbegin() == kStates - 1));
+  for (int lane = 0; lane < 4; ++lane) {
+    for (int j = 0; j < 8; ++j)  // two columns at a time, four states by one instruction
+      for (int bit = 0; bit < 2; ++bit)
+        CHECK(place_of_query_bias(state_of_column(j, lane) + bit) == j / 2 * 16 + 4 * lane + j % 2 * 2 + bit);
+    for (int k = 0; k < 4; ++k)
+      for (int i = 0; i < 4; ++i)
+        CHECK(place_of_query_bias(64 + 16 * k + 2 * lane + i / 2 * 8 + i % 2) == 64 + 16 * k + 4 * lane + i);
+  }
+}
+
+TEST_CASE("mamba3 pairs: two heads are a block where multiprocessors have more than one to do", "[mamba3]") {
+  CHECK(has_pairs(8, 32, 1));
+  CHECK(has_pairs(16, 80, 1));
+  CHECK_FALSE(has_pairs(4, 32, 1));   // a multiprocessor for each head
+  CHECK_FALSE(has_pairs(4, 40, 1));   // 132 have 160, or 80 have two each
+  CHECK_FALSE(has_pairs(8, 33, 1));   // 132 have two each, whole, where pairs of 33 would be cut
+  CHECK_FALSE(has_pairs(8, 32, 32));  // groups have no second head
+}
+
+TEST_CASE("mamba3 pairs: each head of a block hands on its state", "[mamba3]") {
+  const mamba3_hopper::RotatedPlan whole({8, 4096, 32, 1, 64});
+  CHECK((whole.has_pairs && whole.givers() == 0));  // 128 blocks have an item each
+  const mamba3_hopper::RotatedPlan cut({8, 4096, 40, 1, 64});
+  CHECK((cut.has_pairs && cut.givers() == 2 * mamba3_hopper::kMultiprocessors));
+}
