@@ -35,6 +35,12 @@ extern template ssd_hopper::Variant ranked_scan_for<__nv_bfloat16>(int states);
 extern template ssd_hopper::Variant ranked_scan_for<__half>(int states);
 extern template RotatedVariant rotated_scan_for<__nv_bfloat16>(int states, bool gated);
 extern template RotatedVariant rotated_scan_for<__half>(int states, bool gated);
+extern template ssd_hopper::PackedVariant packed_scan_for<__nv_bfloat16>(int states, bool gated);
+extern template ssd_hopper::PackedVariant packed_scan_for<__half>(int states, bool gated);
+extern template ssd_hopper::PackedVariant packed_ranked_scan_for<__nv_bfloat16>(int states);
+extern template ssd_hopper::PackedVariant packed_ranked_scan_for<__half>(int states);
+extern template PackedRotatedVariant packed_rotated_scan_for<__nv_bfloat16>(int states, bool gated);
+extern template PackedRotatedVariant packed_rotated_scan_for<__half>(int states, bool gated);
 
 namespace {
 
@@ -47,6 +53,9 @@ std::int64_t rows_of(const Mamba3& scan) {
 
 /// A head is a group: q and k are its own.
 Plan plan_of(const Mamba3& scan) {
+  if (are_packed(scan))
+    return ssd_hopper::packed_plan_for(
+        {scan.sequences, rows_of(scan), scan.nheads, scan.nheads, scan.headdim}, kMultiprocessors, 1);
   return ssd_hopper::plan_for({scan.batch, rows_of(scan), scan.nheads, scan.nheads, scan.headdim},
                               kMultiprocessors, 1);
 }
@@ -65,8 +74,15 @@ bool rotates_itself(const Mamba3& scan, const Plan& plan) {
          scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
 }
 
-/// What is prepared, the rows of ranks, the states that blocks hand on, and phases; in bytes. Not of the
-/// fused scan, which needs weights of steps alone.
+std::size_t handed_bytes(const Mamba3& scan, const Plan& plan) {
+  const int states = padded_dstate(scan);
+  if (are_packed(scan)) return ssd_hopper::PackedLayout(plan, scan.sequences, 0, states).bytes;
+  return rotates_itself(scan, plan) ? rotated_plan_of(scan).handed_layout_of(states).bytes
+                                    : ssd_hopper::handed_layout_of(plan, states).bytes;
+}
+
+/// What is prepared, the rows of ranks, what blocks hand on and where they start, and phases; in bytes. Not of
+/// the fused scan, which needs weights of steps alone.
 struct Workspace {
   PreparedLayout prepared;
   std::size_t v, y, handed, of_steps, of_chunks, bytes;
@@ -74,24 +90,20 @@ struct Workspace {
   Workspace(const Mamba3& scan, const Plan& plan) : prepared(scan, !rotates_itself(scan, plan)) {
     const std::int64_t rows =
         scan.is_mimo ? scan.batch * rows_of(scan) * scan.nheads * scan.headdim : 0;  // elements
-    const std::int64_t angles = rotates_itself(scan, plan) ? scan.batch * scan.nheads * scan.angles : 0;
+    const std::int64_t angles = rotates_itself(scan, plan) ? scan.nheads * scan.angles : 0;
     WorkspaceLayout layout;
     layout.take(static_cast<std::int64_t>(prepared.bytes), 1);
     v = layout.take(rows, 2);
     y = layout.take(rows, sizeof(float));
-    const int states = padded_dstate(scan);
-    const HandedLayout of_blocks = rotates_itself(scan, plan) ? rotated_plan_of(scan).handed_layout_of(states)
-                                                              : ssd_hopper::handed_layout_of(plan, states);
-    handed = layout.take(static_cast<std::int64_t>(of_blocks.bytes), 1);
-    of_steps = layout.take(angles * scan.seqlen, sizeof(std::uint16_t));
-    of_chunks = layout.take(angles * plan.chunks.value, sizeof(std::uint32_t));
+    handed = layout.take(static_cast<std::int64_t>(handed_bytes(scan, plan)), 1);
+    of_steps = layout.take(angles * scan.batch * scan.seqlen, sizeof(std::uint16_t));
+    of_chunks = layout.take(angles * phase_chunks(scan), sizeof(std::uint32_t));
     bytes = layout.bytes();
   }
 };
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const Mamba3 scan(problem);
-  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
   if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
@@ -101,7 +113,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
     return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   const std::int64_t tiles = ceil_div(scan.headdim, ssd_hopper::kRows);
-  const std::int64_t chunks = ceil_div(rows_of(scan), ssd_hopper::kSteps);
+  const std::int64_t chunks =
+      ceil_div(rows_of(scan), ssd_hopper::kSteps) + (are_packed(scan) ? scan.sequences : 0);
   if (rows_of(scan) > kMost - 2 * ssd_hopper::kSteps || scan.nheads > kMost / tiles ||
       chunks > kMost / (scan.nheads * tiles) || scan.batch > kMost / (scan.nheads * tiles * chunks))
     return "needs at most 2147483647 chunks of 64 steps, or rows of ranks, and 64 head dims";
@@ -167,9 +180,26 @@ ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
   return dtype == DType::f16 ? scan_for<__half>(states, gated) : scan_for<__nv_bfloat16>(states, gated);
 }
 
+ssd_hopper::PackedVariant packed_variant_of(const Mamba3Args& args, DType dtype) {
+  const int states = padded_dstate(args.scan);
+  if (args.scan.is_mimo)
+    return dtype == DType::f16 ? packed_ranked_scan_for<__half>(states)
+                               : packed_ranked_scan_for<__nv_bfloat16>(states);
+  const bool gated = args.Z != nullptr;
+  return dtype == DType::f16 ? packed_scan_for<__half>(states, gated)
+                             : packed_scan_for<__nv_bfloat16>(states, gated);
+}
+
 template <class Kernel>
 void allow_shared_bytes(Kernel* kernel, int bytes) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+/// All launches, one after the other.
+Launch together(const std::vector<Launch>& launches) {
+  return [launches](void* stream) {
+    for (const Launch& launch : launches) launch(stream);
+  };
 }
 
 RotatedVariant rotated_variant_of(const Mamba3Args& args, DType dtype, bool has_pairs) {
@@ -201,6 +231,21 @@ Launch rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
   };
 }
 
+/// The same for packed sequences, and before it where blocks start.
+Launch packed_rotated_launch(const Mamba3Args& args, DType dtype, const Launch& phases,
+                             const ssd_hopper::PackedArgs& scan) {
+  const int states = padded_dstate(args.scan);
+  const bool gated = args.Z != nullptr;
+  const PackedRotatedVariant variant = dtype == DType::f16
+                                           ? packed_rotated_scan_for<__half>(states, gated)
+                                           : packed_rotated_scan_for<__nv_bfloat16>(states, gated);
+  allow_shared_bytes(variant.kernel, variant.shared_bytes);
+  return together(
+      {ssd_hopper::packed_plan_launch(scan, static_cast<int>(args.scan.sequences), nullptr), phases,
+       hopper::dependent_launch_of(variant.kernel, scan.plan.blocks, static_cast<unsigned>(variant.threads),
+                                   variant.shared_bytes, scan)});
+}
+
 /// The scan of what is prepared.
 Launch prepared_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::HopperArgs& scan) {
   const ssd_hopper::Variant variant = variant_of(args, dtype);
@@ -211,6 +256,22 @@ Launch prepared_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::Ho
   };
 }
 
+/// The same for packed sequences, and before it where blocks start. With ranks cu_seqlens are of rows.
+Launch packed_prepared_launch(const Mamba3Args& args, DType dtype, const PreparedRows& rows,
+                              ssd_hopper::PackedArgs scan) {
+  const ssd_hopper::PackedVariant variant = packed_variant_of(args, dtype);
+  allow_shared_bytes(variant.kernel, variant.shared_bytes);
+  allow_shared_bytes(variant.parts_kernel, variant.parts_shared_bytes);
+  std::vector<Launch> launches;
+  if (args.scan.is_mimo) {
+    launches.push_back(launch_row_borders(args, rows));
+    scan.cu_seqlens = rows.row_borders;
+  }
+  launches.push_back(ssd_hopper::packed_launch(variant, scan, static_cast<int>(args.scan.sequences), nullptr,
+                                               padded_dstate(args.scan)));
+  return together(launches);
+}
+
 void check_alignment(const Mamba3Args& args) {
   for (const void* tensor : std::array<const void*, 15>{
            args.Q, args.K, args.V, args.Z, args.rates, args.out, args.Q_bias, args.K_bias, args.mimo_v,
@@ -219,11 +280,34 @@ void check_alignment(const Mamba3Args& args) {
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
 }
 
-/// All launches, one after the other.
-Launch together(const std::vector<Launch>& launches) {
-  return [launches](void* stream) {
-    for (const Launch& launch : launches) launch(stream);
-  };
+/// The scan, with what is done to q and k before it.
+struct ScanParts {
+  PreparedRows rows;
+  ChunkPhases phases;
+  SsdArgs ssd;
+  Plan plan;
+  ssd_hopper::GivenWeights weights;
+  void* handed;
+};
+Launch scan_launch(const Mamba3Args& args, DType dtype, const ScanParts& parts) {
+  const Mamba3& scan = args.scan;
+  const int states = padded_dstate(scan);
+  const bool rotates = rotates_itself(scan, parts.plan);
+  const Launch before = rotates ? launch_phases(args, dtype, parts.rows, parts.phases)
+                                : launch_prepare(args, dtype, parts.rows);
+  if (are_packed(scan)) {
+    ssd_hopper::PackedArgs packed = ssd_hopper::make_packed_args(
+        parts.ssd, {scan.sequences, rows_of(scan), args.cu_seqlens}, {}, parts.plan, states, parts.handed);
+    packed.given = parts.weights;
+    if (!rotates) return together({before, packed_prepared_launch(args, dtype, parts.rows, packed)});
+    packed.rotation = rotation_of(args, parts.phases);
+    return packed_rotated_launch(args, dtype, before, packed);
+  }
+  ssd_hopper::HopperArgs whole = ssd_hopper::make_args(parts.ssd, parts.plan, states, parts.handed);
+  whole.given = parts.weights;
+  if (!rotates) return together({before, prepared_launch(args, dtype, whole)});
+  whole.rotation = rotation_of(args, parts.phases);
+  return rotated_launch(args, dtype, before, whole, parts.handed);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
@@ -240,29 +324,22 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   auto* const base = static_cast<unsigned char*>(workspace);
   const PreparedRows rows = at.prepared.at(args, workspace);
   const RankRows ranks{base + at.v, reinterpret_cast<float*>(base + at.y)};
-  const bool rotates = rotates_itself(args.scan, plan);
-  ssd_hopper::HopperArgs scan = ssd_hopper::make_args(scan_args(args, rows, !rotates, ranks), plan,
-                                                      padded_dstate(args.scan), base + at.handed);
-  scan.given = {.log_decay = rows.log_decay,
-                .later = rows.s,
-                .own = rows.gamma,
-                .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
-                .rows = ranks.y};
-  std::vector<Launch> launches;
-  if (rotates) {
-    const ChunkPhases phases{reinterpret_cast<std::uint16_t*>(base + at.of_steps),
-                             reinterpret_cast<std::uint32_t*>(base + at.of_chunks)};
-    scan.rotation = rotation_of(args, phases);
-    launches = {
-        rotated_launch(args, dtype, launch_phases(args, dtype, rows, phases), scan, base + at.handed)};
-  } else {
-    launches = {launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};
-  }
-  if (args.scan.is_mimo) {
-    launches.insert(launches.begin(), launch_up_projection(args, dtype, ranks));
-    launches.push_back(launch_down_projection(args, dtype, ranks));
-  }
-  return together(launches);
+  const Launch scan =
+      scan_launch(args, dtype,
+                  {.rows = rows,
+                   .phases = {reinterpret_cast<std::uint16_t*>(base + at.of_steps),
+                              reinterpret_cast<std::uint32_t*>(base + at.of_chunks)},
+                   .ssd = scan_args(args, rows, !rotates_itself(args.scan, plan), ranks),
+                   .plan = plan,
+                   .weights = {.log_decay = rows.log_decay,
+                               .later = rows.s,
+                               .own = rows.gamma,
+                               .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
+                               .rows = ranks.y},
+                   .handed = base + at.handed});
+  if (!args.scan.is_mimo) return scan;
+  return together(
+      {launch_up_projection(args, dtype, ranks), scan, launch_down_projection(args, dtype, ranks)});
 }
 
 Implementation implementation_of(const char* op) {

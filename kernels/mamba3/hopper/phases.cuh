@@ -6,12 +6,15 @@
 //            begin, rounded to 16 bits, and what the whole chunk adds, in 32
 //   weights  s and γ, a thread for each step of a head, in the blocks behind those of phases
 //
+// Chunks of packed sequences begin with their sequence, and are in places of packed.h.
+//
 // 16 bits of a turn are 5e-5 rad off at most, a fortieth of what rounding q and k to bf16 leaves. What chunks add
 // is not rounded, so that angles do not drift.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/mamba3/hopper/increments.h"
 #include "kernels/mamba3/hopper/prepare.cuh"
+#include "kernels/ssd_chunk_scan/hopper/packed.h"
 
 namespace ssmbench::mamba3_hopper {
 
@@ -41,19 +44,20 @@ __device__ inline std::uint32_t upper_halves(std::uint32_t first, std::uint32_t 
   return __byte_perm(first, second, 0x7632);
 }
 
-/// Vector `index` of the chunks' rows (batch, chunk, head, four pairs).
-template <class Io>
-__device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPhases& to,
+/// Vector `index` of the rows (chunk, head, four pairs) of all `chunks`.
+template <class Io, bool kPacked>
+__device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPhases& to, std::int64_t chunks,
                                            std::int64_t index) {
   const Mamba3& scan = args.scan;
   const int vectors = static_cast<int>(scan.nheads * scan.angles) / kPhasePairs;
-  const int chunks = static_cast<int>(ceil_div(scan.seqlen, kSegment));
-  const std::int64_t row = index / vectors;  // (batch, chunk)
-  if (row >= scan.batch * chunks) return;
+  const std::int64_t row = index / vectors;
+  if (row >= chunks) return;
   const int vector = static_cast<int>(index - row * vectors);
-  const std::int64_t batch = row / chunks;
-  const std::int64_t first = (row - batch * chunks) * kSegment;
-  const int steps = steps_within(first, kSegment, scan.seqlen);
+  const std::int64_t batch = kPacked ? 0 : row / static_cast<int>(ceil_div(scan.seqlen, kSegment));
+  const auto slot = static_cast<int>(row - batch * ceil_div(scan.seqlen, kSegment));
+  const PreparePart chunk = part_at<kPacked>(args, batch, slot, kSegment);
+  const std::int64_t first = chunk.first;
+  const int steps = chunk.steps;
   const int head = vector * kPhasePairs / static_cast<int>(scan.angles);
   const float* dt = args.dt + (batch * scan.nheads + head) * scan.seqlen + first;
   const std::int64_t at = (batch * scan.seqlen + first) * vectors + vector;
@@ -89,18 +93,18 @@ __device__ __forceinline__ void add_phases(const Mamba3Args& args, const ChunkPh
       make_uint4(sums[0] - kHalf, sums[1] - kHalf, sums[2] - kHalf, sums[3] - kHalf);
 }
 
-/// `steps`: of all heads and sequences. The first `phase_blocks` blocks have phases.
-template <class Io>
+/// `chunks`, of all sequences; `steps`, of all heads, too. The first `phase_blocks` blocks have phases.
+template <class Io, bool kPacked>
 __global__ void __launch_bounds__(kPrepareThreads, 4)
     phases_kernel(const Mamba3Args args, const PreparedRows weights, const ChunkPhases to,
-                  const int phase_blocks, const std::int64_t steps) {
+                  const int phase_blocks, const std::int64_t chunks, const std::int64_t steps) {
   hopper::launch_dependents();  // the scan, which waits for what is written here
   const int block = static_cast<int>(blockIdx.x);
   const auto index = [](int of) { return std::int64_t{of} * kPrepareThreads + threadIdx.x; };
   if (block < phase_blocks)
-    add_phases<Io>(args, to, index(block));
+    add_phases<Io, kPacked>(args, to, chunks, index(block));
   else
-    weigh_step<Io>(args, weights, steps, index(block - phase_blocks));
+    weigh_step<Io, kPacked>(args, weights, steps, index(block - phase_blocks));
 }
 
 }  // namespace ssmbench::mamba3_hopper

@@ -7,12 +7,13 @@
 #include "kernels/common/index_math.h"
 #include "kernels/common/workspace.h"
 #include "kernels/mamba3/args.h"
+#include "kernels/ssd_chunk_scan/hopper/packed.h"
 #include "model/dtype.h"
 #include "model/launch.h"
 
 // What makes a scan of Mamba-3 one of Mamba-2's kind, with B and C of each head: q and k with their biases,
-// rotated, and what inputs weigh. Sequences are one a batch: no cu_seqlens. The picture of the kernels is in
-// prepare.cuh. Sizes are host and device, so that the CPU tests cover them.
+// rotated, and what inputs weigh. Packed sequences are cut into parts of their own (packed.h). The picture of
+// the kernels is in prepare.cuh. Sizes are host and device, so that the CPU tests cover them.
 
 namespace ssmbench::mamba3_hopper {
 
@@ -23,13 +24,24 @@ inline constexpr int kPrepareThreads = 256;
 inline constexpr int kHeadsAtOnce = 8;  ///< of a block, at most
 inline constexpr std::int64_t kMaxPreparedStates = 128;
 
+/// One packed sequence is a batch of one.
+constexpr bool are_packed(const Mamba3& scan) {
+  return scan.has_cu_seqlens && scan.sequences > 1;
+}
+
+/// Parts of `each` steps: of a sequence, or of all packed ones.
+constexpr std::int64_t prepare_parts(const Mamba3& scan, int each) {
+  return are_packed(scan) ? ssd_hopper::packed_slots(scan.seqlen, scan.sequences, each)
+                          : ceil_div(scan.seqlen, each);
+}
+
 /// How both kernels share a problem out: a block has some heads of some steps of a sequence.
 struct PrepareGrid {
   int angles;           ///< rotated pairs
   int row;              ///< those of a step in shared memory: a multiple of 4
   int heads;            ///< of a block
   int slices;           ///< of `heads` heads
-  int segments, spans;  ///< of a sequence
+  int segments, spans;  ///< prepare_parts()
 
   /// A head's columns of angles are `row` apart, and a thread has one of them.
   constexpr explicit PrepareGrid(const Mamba3& scan)
@@ -37,14 +49,14 @@ struct PrepareGrid {
         row(static_cast<int>(ceil_div(scan.angles, 4) * 4)),
         heads(row * kHeadsAtOnce <= kPrepareThreads ? kHeadsAtOnce : kPrepareThreads / row),
         slices(static_cast<int>(ceil_div(scan.nheads, heads))),
-        segments(static_cast<int>(ceil_div(scan.seqlen, kSegment))),
-        spans(static_cast<int>(ceil_div(scan.seqlen, kSpan))) {}
+        segments(static_cast<int>(prepare_parts(scan, kSegment))),
+        spans(static_cast<int>(prepare_parts(scan, kSpan))) {}
 
   /// Of the rotating kernel: angles of all steps and heads, and DT.
   constexpr int shared_bytes() const { return heads * kSegment * (row + 1) * 4; }
 };
 
-/// Slice, segment (or span) and sequence of a block, slices innermost: neighbours write neighbouring rows.
+/// Slice, segment (or span) and batch of a block, slices innermost: neighbours write neighbouring rows.
 struct PrepareBlock {
   int slice, part, batch;
 };
@@ -70,9 +82,10 @@ struct PreparedRows {
   const float* log_decay;  ///< (B, H, L): ADT itself
   float* s;      ///< (B, H, L): γ_t + (1 − λ_{t+1})·DT_{t+1}, what V_t ⊗ k_t weighs for later steps
   float* gamma;  ///< (B, H, L): what it weighs for its own
-  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input
+  /// (M, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input
   /// states.
   float* seed;
+  std::int32_t* row_borders;  ///< (M + 1,): cu_seqlens in rows; with ranks, else unset
   /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span,
   /// and of those segments of its span that come before a segment. Unset where there is one segment.
   std::uint32_t* of_spans;     ///< (B, spans, H, S)
@@ -81,7 +94,7 @@ struct PreparedRows {
 
 /// Where they lie in the workspace, in bytes.
 struct PreparedLayout {
-  std::size_t q, k, s, gamma, seed, of_spans, of_segments, bytes;
+  std::size_t q, k, s, gamma, seed, row_borders, of_spans, of_segments, bytes;
 
   /// Without `has_rows` there are no q, k and sums of angles, as launch_weights() needs none.
   constexpr PreparedLayout(const Mamba3& scan, bool has_rows) {
@@ -94,8 +107,11 @@ struct PreparedLayout {
     k = layout.take(rows, 2);
     s = layout.take(steps, sizeof(float));
     gamma = layout.take(steps, sizeof(float));
-    seed = layout.take(scan.has_initial_states ? scan.batch * scan.nheads * scan.headdim * scan.dstate : 0,
-                       sizeof(float));
+    seed =
+        layout.take(scan.has_initial_states ? scan.sequences * scan.nheads * scan.headdim * scan.dstate : 0,
+                    sizeof(float));
+    row_borders =
+        layout.take(are_packed(scan) && scan.is_mimo ? scan.sequences + 1 : 0, sizeof(std::int32_t));
     of_spans = layout.take(columns * grid.spans, sizeof(std::uint32_t));
     of_segments = layout.take(columns * grid.segments, sizeof(std::uint32_t));
     bytes = layout.bytes();
@@ -111,6 +127,7 @@ struct PreparedLayout {
             .s = floats(s),
             .gamma = floats(gamma),
             .seed = args.scan.has_initial_states ? floats(seed) : nullptr,
+            .row_borders = reinterpret_cast<std::int32_t*>(base + row_borders),
             .of_spans = phases(of_spans),
             .of_segments = phases(of_segments)};
   }
@@ -119,14 +136,21 @@ struct PreparedLayout {
 /// Phases (phase.h) for the scan that rotates q and k itself.
 struct ChunkPhases {
   std::uint16_t* of_steps;  ///< (B, L, H, S): behind steps, from the begin of their chunks of 64; 2^-16 turns
-  std::uint32_t* of_chunks;  ///< (B, chunks, H, S): what chunks add; 2^-32 turns
+  std::uint32_t* of_chunks;  ///< (phase_chunks(), H, S): what chunks add; 2^-32 turns
 };
+constexpr std::int64_t phase_chunks(const Mamba3& scan) {
+  return scan.batch * prepare_parts(scan, kSegment);
+}
 
 /// The launches that write s, gamma, seed and Final_V_State; phases, too, where S is a multiple of 4 and the form
-/// SISO; and all that is prepared with Final_Angle_State and Final_K_State, too. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16
-/// bytes, dstate a multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
+/// SISO; and all that is prepared with Final_Angle_State and Final_K_State, too. Final states as far as `args`
+/// has them; Final_K_State of packed sequences without steps is written with Final_V_State. Tensors of bf16 or
+/// f16 that are aligned to 16 bytes, dstate a multiple of 8, at most 128. They throw DeviceError when they
+/// cannot be launched.
 Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_phases(const Mamba3Args& args, DType dtype, const PreparedRows& to, const ChunkPhases& phases);
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);
+/// The launch that writes row_borders.
+Launch launch_row_borders(const Mamba3Args& args, const PreparedRows& to);
 
 }  // namespace ssmbench::mamba3_hopper

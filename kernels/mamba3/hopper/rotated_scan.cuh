@@ -12,7 +12,7 @@ namespace ssmbench::mamba3_hopper {
 
 template <class T>
 __global__ void __launch_bounds__(kRotatedThreads, 1)
-    rotated_scan_kernel(const __grid_constant__ HopperArgs args) {
+    rotated_scan_kernel(const __grid_constant__ typename T::Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using namespace ssd_hopper;
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
@@ -37,15 +37,27 @@ __global__ void __launch_bounds__(kRotatedThreads, 1)
 #endif
 }
 
-template <class Io, int kStates, bool kGated>
-RotatedVariant rotated_variant_of() {
-  using Rotated = ssd_hopper::RotatedTraits<Io, kStates, kGated>;
-  return {rotated_scan_kernel<Rotated>, kRotatedThreads, Rotated::Layout::kBytes};
+template <class T>
+RotatedKernel<typename T::Args> rotated_kernel_of() {
+  return {rotated_scan_kernel<T>, kRotatedThreads, T::Layout::kBytes};
 }
 template <class Io>
 RotatedVariant rotated_scan_for(int states, bool gated) {
-  if (states == 64) return gated ? rotated_variant_of<Io, 64, true>() : rotated_variant_of<Io, 64, false>();
-  return gated ? rotated_variant_of<Io, 128, true>() : rotated_variant_of<Io, 128, false>();
+  using namespace ssd_hopper;
+  if (states == 64)
+    return gated ? rotated_kernel_of<RotatedTraits<Io, 64, true>>()
+                 : rotated_kernel_of<RotatedTraits<Io, 64, false>>();
+  return gated ? rotated_kernel_of<RotatedTraits<Io, 128, true>>()
+               : rotated_kernel_of<RotatedTraits<Io, 128, false>>();
+}
+template <class Io>
+PackedRotatedVariant packed_rotated_scan_for(int states, bool gated) {
+  using namespace ssd_hopper;
+  if (states == 64)
+    return gated ? rotated_kernel_of<PackedOf<RotatedTraits<Io, 64, true>>>()
+                 : rotated_kernel_of<PackedOf<RotatedTraits<Io, 64, false>>>();
+  return gated ? rotated_kernel_of<PackedOf<RotatedTraits<Io, 128, true>>>()
+               : rotated_kernel_of<PackedOf<RotatedTraits<Io, 128, false>>>();
 }
 
 }  // namespace ssmbench::mamba3_hopper

@@ -28,7 +28,9 @@ using ssd_hopper::SharedMemory;
 template <class T>
 class RotatingWarpgroup {
   using Io = typename T::Io;
+  using Args = typename T::Args;
   using Shared = SharedMemory<T>;
+  using Segments = ssd_hopper::SegmentsOf<T>;
   using Vector = Quad<true>;
   using Values = QuadValues<true>;
   static constexpr int kHalves = T::Layout::kHalves;
@@ -38,16 +40,16 @@ class RotatingWarpgroup {
   static constexpr unsigned kLanes = 0xFFFFFFFFU;
 
  public:
-  __device__ RotatingWarpgroup(const HopperArgs& args, const Shared& shared)
-      : args_(args), plan_(args.plan), shared_(shared) {}
+  __device__ RotatingWarpgroup(const Args& args, const Shared& shared) : args_(args), shared_(shared) {}
 
   __device__ void run() {
-    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
-      const Segment segment = plan_.segment(blockIdx.x, i);
-      enter(segment, plan_.item(segment.item));
+    for (Segments segments(args_); !segments.done(); segments.advance()) {
+      const Segment segment = segments.segment();
+      const Item item = segments.item(segment);
+      enter(segment, item, first_chunk(segments, item));
       for (int chunk = segment.first; chunk < segment.end; ++chunk) rotate();
-      if (segment.end == plan_.chunks.value && args_.rotation.final_angle != nullptr)
-        store_final(plan_.item(segment.item));
+      if (segments.ends(segment) && args_.rotation.final_angle != nullptr)
+        store_final(segments, segments.item(segment));
     }
   }
 
@@ -81,11 +83,18 @@ class RotatingWarpgroup {
   /// From what a chunk adds to what the next one adds.
   __device__ std::int64_t chunk_row() const { return args_.ssd.in.nheads * args_.rotation.angles; }
 
-  /// Biases, and the angles that the chunks before have added up to.
-  __device__ void enter(const Segment& segment, const Item& item) {
+  /// The row of a sequence's first chunk in Rotation::of_chunks.
+  __device__ std::int64_t first_chunk(const Segments& segments, const Item& item) const {
+    if constexpr (T::kPacked)
+      return ssd_hopper::packed_slot(segments.begin(), item.b, kSegment);
+    else
+      return std::int64_t{item.b} * args_.plan.chunks.value;
+  }
+  /// Biases, and the angles that the chunks before have added up to. `row`: of the sequence's first chunk.
+  __device__ void enter(const Segment& segment, const Item& item, std::int64_t row) {
     const Lane at;
-    of_chunk_ = args_.rotation.of_chunks + item.b * plan_.chunks.value * chunk_row() +
-                item.group * args_.rotation.angles + at.first_pair();
+    of_chunk_ =
+        args_.rotation.of_chunks + row * chunk_row() + item.group * args_.rotation.angles + at.first_pair();
     Angles sums{};
     if (turns(at))
 #pragma unroll 4
@@ -230,8 +239,22 @@ class RotatingWarpgroup {
     }
   }
 
+  /// Steps up to the end of an item's sequence, in all of the batch.
+  __device__ std::int64_t end_of(const Segments& segments, const Item& item) const {
+    if constexpr (T::kPacked)
+      return segments.begin() + segments.steps();
+    else
+      return (item.b + 1) * args_.ssd.in.seqlen;
+  }
+  __device__ static bool is_empty([[maybe_unused]] const Segments& segments) {
+    if constexpr (T::kPacked)
+      return segments.steps() == 0;
+    else
+      return false;
+  }
+
   /// Angles behind the last step, and its k, not rounded.
-  __device__ void store_final(const Item& item) const {
+  __device__ void store_final(const Segments& segments, const Item& item) const {
     const Lane at;
     if (at.warp() != 0) return;
     const int index = at.lane() / kRowVectors;  // of its pair of the vector's
@@ -239,15 +262,15 @@ class RotatingWarpgroup {
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair)
       if (pair == index) angle = angles_[pair];
-    store_final(item, at.first_pair() + index, angle);
+    const int pair = at.first_pair() + index;
+    if (pair < args_.rotation.angles)
+      args_.rotation.final_angle[state_of_angle(item, pair)] = radians_of_phase(angle);
+    if (!is_empty(segments)) store_final(item, end_of(segments, item) - 1, pair, angle);
   }
-  /// Of a pair of the first 64 states, and of the others.
-  __device__ void store_final(const Item& item, int pair, std::uint32_t angle) const {
+  /// Of a pair of the first 64 states, and of the others, at a step of the batch.
+  __device__ void store_final(const Item& item, std::int64_t step, int pair, std::uint32_t angle) const {
     const auto& in = args_.ssd.in;
-    const bool turning = pair < args_.rotation.angles;
-    if (turning) args_.rotation.final_angle[state_of_angle(item, pair)] = radians_of_phase(angle);
-    const std::int64_t row =
-        ((item.b + 1) * in.seqlen - 1) * in.groups + item.group / args_.rotation.heads_per_group;
+    const std::int64_t row = step * in.groups + item.group / args_.rotation.heads_per_group;
     float sine = 0.0F, cosine = 0.0F;
     sine_cosine(angle, sine, cosine);
     for (int n = 2 * pair; n < in.dstate; n += 64) {
@@ -256,13 +279,12 @@ class RotatingWarpgroup {
       const float2 bias =
           *reinterpret_cast<const float2*>(args_.rotation.B_bias + item.group * in.dstate + n);
       k = {k.x + bias.x, k.y + bias.y};
-      if (turning && n < 64) k = {k.x * cosine - k.y * sine, k.x * sine + k.y * cosine};
+      if (pair < args_.rotation.angles && n < 64) k = {k.x * cosine - k.y * sine, k.x * sine + k.y * cosine};
       *reinterpret_cast<float2*>(args_.rotation.final_B + head_of(item) * in.dstate + n) = k;
     }
   }
 
-  const HopperArgs& args_;
-  const Plan& plan_;
+  const Args& args_;
   Shared shared_;
   Angles angles_{};                          ///< before the chunk
   const std::uint32_t* of_chunk_ = nullptr;  ///< what it adds to the lane's

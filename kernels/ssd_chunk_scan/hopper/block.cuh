@@ -31,14 +31,15 @@ struct GivenWeights {
 
 /// What turns B and C of a group for each of its heads, in place, where T::kRotated.
 struct Rotation {
-  CUtensorMap phases;              ///< (B, L, H, S): of steps within their chunks, 2^-16 turns
-  const std::uint32_t* of_chunks;  ///< (B, chunks, H, S): what chunks add, 2^-32 turns
+  CUtensorMap phases;  ///< (B, L, H, S): of steps within their chunks, 2^-16 turns
+  /// (B, chunks, H, S): what chunks add, 2^-32 turns. Packed sequences have theirs from packed_slot() on.
+  const std::uint32_t* of_chunks;
   int heads_per_group, angles;
   const float* B_bias;       ///< (H, N)
   const float* C_bias;       ///< (H, N)
   const float* input_angle;  ///< (B, H, S) or null
   float* final_angle;        ///< (B, H, S) or null
-  float* final_B;            ///< (B, H, N) or null: the last step's, not rounded
+  float* final_B;            ///< (B, H, N) or null: the last step's, not rounded; not where there is none
 };
 
 /// Arguments of the kernel.
@@ -111,6 +112,12 @@ struct RotatedTraits : GivenTraits<Element, Pass::outputs, 1, kPaddedStates, kHa
   static constexpr bool kRotated = true;
   using Layout = ssd_hopper::Layout<Pass::outputs, 1, kPaddedStates, RotatedDepths>;
   using Depth = typename Layout::Depth;
+};
+/// A kernel's traits for packed sequences.
+template <class OfWhole>
+struct PackedOf : OfWhole {
+  using Args = PackedArgs;
+  static constexpr bool kPacked = true;
 };
 
 /// Of items of two tiles, one for each of the two blocks of a cluster. Each loads half of B and C for both.

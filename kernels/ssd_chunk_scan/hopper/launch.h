@@ -148,12 +148,14 @@ inline PackedArgs make_packed_args(const SsdArgs& ssd, const SsdSequenceTable& s
   args.x_rows = rows_of(in.x, in.headdim, in.nheads);
   args.B_rows = rows_of(in.B, in.dstate, in.groups);
   args.C_rows = rows_of(in.C, in.dstate, in.groups);
-  args.out_rows = rows_of(ssd.out, in.headdim, in.nheads);
+  if (ssd.out != nullptr) args.out_rows = rows_of(ssd.out, in.headdim, in.nheads);
   return args;
 }
 
-/// Where blocks start, and the scan. `states_at`: as given. Its launches throw DeviceError when one cannot be
+/// Where blocks start, which the scan reads. `states_at`: as given. Throws DeviceError when it cannot be
 /// launched.
+Launch packed_plan_launch(const PackedArgs& args, int sequences, const std::int32_t* states_at);
+/// The same, and the scan. Its launches throw DeviceError when one cannot be launched.
 Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
                      const std::int32_t* states_at, int states);
 

@@ -44,7 +44,7 @@ class OutputWarpgroup {
       const Segment segment = segments.segment();
       load_skip(segments.item(segment));
       for (int chunk = segment.first; chunk < segment.end; ++chunk, ++count) {
-        if constexpr (T::kRanked) row_tile_ = row_tile(plan_.item(segment.item), chunk);
+        if constexpr (T::kRanked) row_tile_ = row_tile(segments, plan_.item(segment.item), chunk);
         if (share_.has(count)) output();
         at_.advance();
       }
@@ -319,13 +319,19 @@ class OutputWarpgroup {
     float* first;
     int rows, columns;  ///< that there are, from the thread's first of each on
   };
-  __device__ ThreadRows row_tile(const Item& item, int chunk) const {
+  __device__ ThreadRows row_tile([[maybe_unused]] const SegmentsOf<T>& segments, const Item& item,
+                                 int chunk) const {
     const SsdInputs& in = args_.ssd.in;
     const RowTile tile = item.tile(share_.head());
-    const std::int64_t row = std::int64_t{chunk} * kSteps + 16 * warp_ + lane_ / 4;
+    std::int64_t row = std::int64_t{chunk} * kSteps + 16 * warp_ + lane_ / 4;
+    std::int64_t end = in.seqlen;
+    if constexpr (T::kPacked) {
+      row += segments.begin();
+      end = segments.begin() + segments.steps();
+    }
     const int p = tile.row + lane_ % 4 * 2;
     return {args_.given.rows + ((item.b * in.seqlen + row) * in.nheads + tile.head) * in.headdim + p,
-            tile.head < 0 ? 0 : static_cast<int>(in.seqlen - row), static_cast<int>(in.headdim) - p};
+            tile.head < 0 ? 0 : static_cast<int>(end - row), static_cast<int>(in.headdim) - p};
   }
   __device__ __forceinline__ void store_rows(const float (&y)[32]) const {
     float* to = row_tile_.first;

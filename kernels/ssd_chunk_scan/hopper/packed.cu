@@ -150,8 +150,7 @@ __global__ void __launch_bounds__(kPlanThreads)
 
 }  // namespace
 
-Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
-                     const std::int32_t* states_at, int states) {
+Launch packed_plan_launch(const PackedArgs& args, int sequences, const std::int32_t* states_at) {
   const Plan& plan = args.plan;
   const Sequences of{args.cu_seqlens, sequences, plan.items, states_at};
   const PackedPlan to{.blocks = plan.blocks,
@@ -162,10 +161,16 @@ Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int s
                       .stops = args.stops,
                       .first_stops = args.first_stops,
                       .stop_count = args.stop_count};
-  const auto make_plan = [=, blocks = args.stop_count > 0 ? 2 : 1](void* stream) {
+  return [=, blocks = args.stop_count > 0 ? 2 : 1](void* stream) {
     ssd_plan_packed_kernel<<<blocks, kPlanThreads, 0, static_cast<cudaStream_t>(stream)>>>(of, to);
     check_cuda(cudaGetLastError());
   };
+}
+
+Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences,
+                     const std::int32_t* states_at, int states) {
+  const Plan& plan = args.plan;
+  const Launch make_plan = packed_plan_launch(args, sequences, states_at);
   const Launch outputs =
       hopper::dependent_launch_of(variant.kernel, plan.blocks, kThreads, variant.shared_bytes, args);
   if (plan.parts == 1)

@@ -25,6 +25,15 @@ SSMBENCH_HD constexpr int packed_chunks(int steps) {
   return steps <= kSteps ? 1 : (steps - 1) / kSteps + 1;
 }
 
+/// Places for parts of `each` steps of all sequences, without a sum over those before: that of the first part
+/// of a sequence that begins at step `begin`. Below packed_slots().
+SSMBENCH_HD constexpr int packed_slot(int begin, int sequence, int each) {
+  return begin / each + sequence;
+}
+SSMBENCH_HD constexpr std::int64_t packed_slots(std::int64_t steps, std::int64_t sequences, int each) {
+  return steps / each + sequences;
+}
+
 /// Where a block starts: at its last segment.
 struct alignas(16) PackedStart {
   int sequence;
@@ -100,6 +109,37 @@ struct FirstThatFits {
       least = tried() + 1;
   }
 };
+
+/// The part in a place: of which sequence, which of its parts, and the steps, the first one in all of the batch.
+/// Where no part is, it has no steps.
+struct PackedPart {
+  int sequence, index;
+  std::int64_t first;
+  int steps;
+  bool ends;  ///< its sequence; a sequence without steps has one part
+};
+SSMBENCH_HD constexpr PackedPart packed_part_at(const std::int32_t* cu_seqlens, int sequences, int slot,
+                                                int each) {
+  FirstThatFits search{0, sequences - 1};
+  while (!search.is_found())
+    search.narrow(packed_slot(cu_seqlens[search.tried() + 1], search.tried() + 1, each) > slot);
+  const int begin = cu_seqlens[search.most];
+  const int index = slot - packed_slot(begin, search.most, each);
+  const std::int64_t first = begin + std::int64_t{index} * each;
+  const std::int64_t left = cu_seqlens[search.most + 1] - first;
+  return {search.most, index, first,
+          static_cast<int>(left < 0      ? 0
+                           : left < each ? left
+                                         : each),
+          left <= each && (left > 0 || index == 0)};
+}
+
+/// Whether a sequence ends with a step.
+SSMBENCH_HD constexpr bool ends_packed(const std::int32_t* cu_seqlens, int sequences, std::int64_t step) {
+  FirstThatFits search{1, sequences};
+  while (!search.is_found()) search.narrow(cu_seqlens[search.tried()] > step);
+  return cu_seqlens[search.most] == step + 1;
+}
 
 /// Items in parts: each has a block for every `chunks` chunks.
 struct PackedParts {

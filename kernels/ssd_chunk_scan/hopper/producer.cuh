@@ -122,6 +122,23 @@ class Loader {
   __device__ Loader(const typename T::Args& args, const Shared& shared) : args_(args), shared_(shared) {}
 
   __device__ void run() {
+    if constexpr (T::kRotated && T::kPacked)
+      run_in_step();
+    else
+      run_apart();
+  }
+
+ private:
+  /// All of a chunk, then all of the next: no registers are left for three cursors.
+  __device__ void run_in_step() {
+    for (CursorOf<T> cursor(args_); !cursor.done(); cursor.advance()) {
+      load_projections(cursor);
+      load_x(cursor);
+      load_z(cursor);
+    }
+  }
+
+  __device__ void run_apart() {
     CursorOf<T> projections(args_);
     CursorOf<T> x(args_);
     CursorOf<T> z(args_);
@@ -130,32 +147,38 @@ class Loader {
       load_projections(projections);
       projections.advance();
     };
-    const auto load_x = [&] {
+    const auto load_next_x = [&] {
       if (x.done()) return;
-      if (!load_last_x(x))
-        load_head_tiles(shared_.x(0), x_at_, args_.x, x,
-                        [&](int head) { return shared_.x_tile(head, x_at_); });
+      load_x(x);
       x.advance();
     };
-    const auto load_z = [&] {
+    const auto load_next_z = [&] {
       if (!T::kGated || z.done()) return;
-      load_head_tiles(shared_.gates(0), z_at_, args_.z, z,
-                      [&](int head) { return shared_.gate_tile(head, z_at_); });
+      load_z(z);
       z.advance();
     };
     for (int slot = 0; slot < max(Depth::kX, max(Depth::kGates, Depth::kProjections)); ++slot) {
-      if (slot < Depth::kX) load_x();
+      if (slot < Depth::kX) load_next_x();
       if (slot < Depth::kProjections) load_projection();
-      if (slot < Depth::kGates) load_z();
+      if (slot < Depth::kGates) load_next_z();
     }
     while (!projections.done() || !x.done() || T::kGated && !z.done()) {
       load_projection();
-      load_x();
-      load_z();
+      load_next_x();
+      load_next_z();
     }
   }
 
- private:
+  __device__ void load_x(const CursorOf<T>& cursor) {
+    if (!load_last_x(cursor))
+      load_head_tiles(shared_.x(0), x_at_, args_.x, cursor,
+                      [&](int head) { return shared_.x_tile(head, x_at_); });
+  }
+  __device__ void load_z(const CursorOf<T>& cursor) {
+    if constexpr (T::kGated)
+      load_head_tiles(shared_.gates(0), z_at_, args_.z, cursor,
+                      [&](int head) { return shared_.gate_tile(head, z_at_); });
+  }
   __device__ void load_projections(const Cursor<T::kCluster>& cursor) {
     const auto ring = shared_.projections();
     ring.wait_empty(projections_at_);
@@ -192,7 +215,9 @@ class Loader {
     const std::uint32_t full = ring.full(projections_at_);
     const std::uint32_t b = shared_.b_tile(projections_at_);
     const std::uint32_t c = shared_.c_tile(projections_at_);
-    const hopper::TileOrigin from{{0, cursor.item().group, cursor.step(), 0}};
+    const int head = cursor.item().group;
+    const int group = T::kRotated ? head / args_.rotation.heads_per_group : head;
+    const hopper::TileOrigin from{{0, group, cursor.step(), 0}};
     const int rows = cursor.rows();
     constexpr int kHalves = T::Layout::kHalves;
     constexpr bool kOutputs = T::kPass == Pass::outputs;  // they alone need C
@@ -205,7 +230,10 @@ class Loader {
       }
     } else {
       const int bytes = bytes_of_rows(rows);
-      hopper::barrier_arrive_expect(full, kHalves * (bytes + (!kOutputs ? 0 : T::kScaled ? bytes : kTile)));
+      constexpr int kOthers = T::kRotated ? kPhases : 0;
+      hopper::barrier_arrive_expect(full, kOthers + kHalves * (bytes + (!kOutputs    ? 0
+                                                                        : T::kScaled ? bytes
+                                                                                     : kTile)));
 #pragma unroll 1
       for (int half = 0; half < kHalves; ++half) {
         load_rows(b + half * kTile, args_.B, args_.B_rows, half_of(from, half), rows, full);
@@ -216,6 +244,9 @@ class Loader {
           hopper::load_tile(c + half * kTile, args_.C, half_of(from, half), full);
       }
     }
+    if constexpr (T::kRotated)  // those past the end turn zeros
+      hopper::load_tile(shared_.phases(projections_at_), args_.rotation.phases, {{0, head, cursor.step(), 0}},
+                        full);
     projections_at_.advance();
   }
   __device__ static hopper::TileOrigin half_of(const hopper::TileOrigin& from, int half) {

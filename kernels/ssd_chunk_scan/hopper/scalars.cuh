@@ -112,7 +112,7 @@ class ComputedSteps {
 };
 
 /// Rows with given weights: GivenWeights has what is said of their steps.
-template <bool kRanked, int kStride>
+template <bool kRanked, bool kPacked, int kStride>
 class GivenSteps {
  public:
   struct Stored {
@@ -131,13 +131,19 @@ class GivenSteps {
     row_ = chunk * kSteps + 2 * lane;
     head_ = static_cast<int>(item.b * in_.nheads) + item.tile(tile).head;
   }
+  /// The same of a packed sequence.
+  __device__ void start(const PackedSegments& sequence, const Item& item, int tile, int chunk, int lane) {
+    row_ = sequence.begin() + chunk * kSteps + 2 * lane;
+    head_ = item.tile(tile).head;
+    end_ = sequence.begin() + sequence.steps();
+  }
   __device__ void advance() { row_ += kStride; }
   __device__ Stored load() const {
     Stored steps{};
     const std::int64_t head = head_ * (in_.seqlen >> shift());
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (row_ + i >= in_.seqlen) break;
+      if (row_ + i >= end()) break;
       const int step = (row_ + i) >> shift();
       // The first row of a step decays, the others are of the same time.
       if (step << shift() == row_ + i) steps.log_decay[i] = given_.log_decay[head + step];
@@ -162,11 +168,19 @@ class GivenSteps {
   __device__ int shift() const {
     return kRanked ? given_.rank_shift : 0;
   }
+  __device__ std::int64_t end() const {
+    if constexpr (kPacked)
+      return end_;
+    else
+      return in_.seqlen;
+  }
 
   const SsdInputs& in_;
   const GivenWeights& given_;
   int row_ = 0;   ///< the lane's first one of the next chunk
   int head_ = 0;  ///< (batch, head): items have one tile, which is there
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<kPacked, int, Nothing> end_{};  ///< of the sequence's rows
 };
 
 /// Weights of a lane's two steps for what leaves the chunk. In f16 they are scaled by the power of two that
@@ -248,16 +262,20 @@ class ScalarWarp {
                    lane_);
       LaneSteps steps = steps_.of(steps_.load(), lane_);
       steps_.advance();
-      auto stored = steps_.load();
+      [[maybe_unused]] typename Steps::Stored stored;
+      if constexpr (!kTight) stored = steps_.load();
       for (int chunks = segment.end - segment.first; chunks > 0; --chunks, ++count, at.advance()) {
         if (!share_.has(count)) continue;
         const LaneSums sums = sums_of(steps);
         ring.wait_empty(at);
         write(shared_.scalars_of(head, at), steps, sums);
         hopper::barrier_arrive(ring.full(at));
-        steps = steps_.of(stored, lane_);
+        if constexpr (kTight)
+          steps = steps_.of(steps_.load(), lane_);
+        else
+          steps = steps_.of(stored, lane_);
         steps_.advance();
-        stored = steps_.load();
+        if constexpr (!kTight) stored = steps_.load();
       }
     }
   }
@@ -266,7 +284,10 @@ class ScalarWarp {
   static constexpr int kChunks = T::kPass == Pass::outputs ? kOutputStride<T::kHeads> : kPartsStride;
   static constexpr int kStride = kChunks * kSteps;  ///< from a chunk of this warp to its next
   static constexpr int kSlabLanes = 8;
-  using Steps = std::conditional_t<T::kGiven, GivenSteps<T::kRanked, kStride>, ComputedSteps<Io, kStride>>;
+  static constexpr bool kTight =
+      T::kRotated && T::kPacked;  ///< no registers are left for steps a chunk ahead
+  using Steps =
+      std::conditional_t<T::kGiven, GivenSteps<T::kRanked, T::kPacked, kStride>, ComputedSteps<Io, kStride>>;
   using LaneSteps = typename Steps::Lane;
 
   /// Sums of Δ·A·log₂e.

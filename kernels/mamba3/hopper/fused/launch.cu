@@ -46,7 +46,7 @@ CUtensorMap map_rates(const Mamba3Args& args, int pairs) {
 bool takes(const Mamba3& scan, DType dtype) {
   return scan.is_mimo && (dtype == DType::bf16 || dtype == DType::f16) && scan.rank == kRank &&
          scan.dstate == kStates && scan.headdim <= kHeaddim && !scan.interleaved && scan.angles % 4 == 0 &&
-         scan.batch * scan.nheads >= kLeastItems;
+         scan.batch * scan.nheads >= kLeastItems && !mamba3_hopper::are_packed(scan);
 }
 
 Launch launch_fused(const Mamba3Args& args, DType dtype, const mamba3_hopper::PreparedRows& weights) {

@@ -106,8 +106,8 @@ struct SharedMemory {
     hopper::barrier_init(projections_full(), 1);
     inputs().init(1, 2 * kGroupThreads);  // each lane for what it read or wrote
     gates().init(1, kWarpsOfGroup);
-    states().init(1, kWarpsOfGroup + 32);  // and each lane that makes ⟨S', S⟩
-    dstates().init(1, kWarpsOfGroup + 32);
+    states().init(1, kGroupThreads + 32);  // and those that make ⟨S', S⟩
+    dstates().init(1, kGroupThreads + 32);
     flows().init(2 * kGroupThreads, 32);
     hopper::barrier_init(q_full(), kGroupThreads);  // each lane for what it wrote
     hopper::barrier_init_fence();

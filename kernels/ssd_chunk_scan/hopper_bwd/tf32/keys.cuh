@@ -119,7 +119,7 @@ class Keys {
     share_flows(u, steps);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dB);
-    warp_arrive(shared_.dstates().empty(at_), lane());
+    hopper::barrier_arrive(shared_.dstates().empty(at_));
 
     float skip[2];
     load_skip(skip, args_, head_, thread());

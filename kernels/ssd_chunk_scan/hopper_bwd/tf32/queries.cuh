@@ -74,7 +74,7 @@ class Queries {
     share_flows(y, steps);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dC);
-    warp_arrive(shared_.states().empty(at_), lane());
+    hopper::barrier_arrive(shared_.states().empty(at_));
     announce<Meeting::gradients>();
     [[maybe_unused]] float skip[2];
     [[maybe_unused]] std::uint32_t x[32];

@@ -138,6 +138,70 @@ std::vector<Problem> option_problems() {
   return all;
 }
 
+/// Sequences in a batch of 1; of four and more one is empty and one has a step.
+Problem packed_problem_of(std::int64_t sequences, std::int64_t seqlen, Axes axes) {
+  axes.merge(Axes{{"batch", size(1)}, {"cu_seqlens", true}, {"seqlen", seqlen}, {"sequences", sequences}});
+  return problem_of(std::move(axes));
+}
+
+/// Around chunks; more sequences than threads that plan; sizes and all options.
+std::vector<Problem> packed_problems() {
+  std::vector<Problem> all;
+  const auto add = [&](std::int64_t sequences, std::int64_t seqlen, Axes axes) {
+    all.push_back(packed_problem_of(sequences, seqlen, std::move(axes)));
+  };
+  for (const std::int64_t sequences : {1, 2, 3, 5, 9})
+    for (const std::int64_t seqlen : {1, 17, 64, 65, 130, 257, 1000})
+      add(sequences, seqlen,
+          {{"nheads", size(3)}, {"z", seqlen % 4 != 1}, {"dstate", size(sequences == 5 ? 72 : 128)}});
+  add(300, 3000, {{"nheads", size(2)}});
+  for (const std::int64_t headdim : {8, 72, 136})
+    for (const std::int64_t angles : {8, 24})
+      add(4, 300, {{"headdim", headdim}, {"rope_angles", angles}, {"dstate", size(angles == 8 ? 24 : 64)}});
+  for (int bits = 0; bits < 16; ++bits)
+    add(7, 500,
+        {{"nheads", size(6)},
+         {"groups", size(bits % 3 == 0   ? 1
+                         : bits % 3 == 1 ? 2
+                                         : 6)},
+         {"z", (bits & 1) != 0},
+         {"D", (bits & 2) != 0},
+         {"initial_states", (bits & 4) != 0},
+         {"final_states", (bits & 8) != 0}});
+  return all;
+}
+
+/// Where q and k are rotated before the scan: other pairings and numbers of pairs, around segments and spans of
+/// the preparation; few long sequences, in parts.
+std::vector<Problem> packed_prepared_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t sequences : {2, 5, 40})
+    for (const std::int64_t seqlen : {1, 64, 65, 300, 1100})
+      for (const char* pairing : {"interleaved", "halves"})
+        all.push_back(packed_problem_of(sequences, seqlen,
+                                        {{"nheads", size(3)},
+                                         {"rotary_pairing", pairing},
+                                         {"rope_angles", size(seqlen == 64 ? 5 : 36)},
+                                         {"dstate", size(sequences == 5 ? 72 : 128)},
+                                         {"initial_states", seqlen != 65},
+                                         {"z", sequences != 5}}));
+  for (const std::int64_t sequences : {2, 3, 5})
+    for (const std::int64_t nheads : {1, 6})
+      all.push_back(packed_problem_of(sequences, 4000, {{"nheads", nheads}, {"z", nheads == 1}}));
+  return all;
+}
+
+/// Items that are cut, and that begin in any chunk of a block.
+std::vector<Problem> packed_plan_problems() {
+  std::vector<Problem> all;
+  for (const auto& [nheads, seqlen] : {std::pair{66, 330}, {134, 330}, {300, 130}})
+    for (const bool z : {false, true})
+      all.push_back(packed_problem_of(
+          6, seqlen,
+          {{"nheads", size(nheads)}, {"groups", size(2)}, {"dstate", size(z ? 64 : 128)}, {"z", z}}));
+  return all;
+}
+
 Problem mimo_problem_of(Axes axes) {
   axes.merge(Axes{{"dtype", "bf16"},
                   {"batch", size(2)},
@@ -191,6 +255,28 @@ std::vector<Problem> mimo_problems() {
   for (const auto& [nheads, groups, seqlen] : {std::tuple{134, 2, 80}, {9, 3, 500}, {1, 1, 1500}})
     all.push_back(mimo_problem_of(
         {{"nheads", size(nheads)}, {"groups", size(groups)}, {"seqlen", size(seqlen)}, {"batch", size(1)}}));
+  return all;
+}
+
+/// Packed sequences of every rank, around chunks; cut items and items in parts; all options; what the fused scan
+/// takes of a batch.
+std::vector<Problem> packed_mimo_problems() {
+  std::vector<Problem> all;
+  const auto add = [&](std::int64_t sequences, std::int64_t seqlen, Axes axes) {
+    axes.merge(Axes{{"batch", size(1)}, {"cu_seqlens", true}, {"seqlen", seqlen}, {"sequences", sequences}});
+    all.push_back(mimo_problem_of(std::move(axes)));
+  };
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t seqlen : {1, 16, 17, 65, 200})
+      add(5, seqlen, {{"mimo_rank", rank}, {"dstate", size(seqlen % 2 == 0 ? 64 : 128)}});
+  for (int bits = 0; bits < 32; ++bits) {
+    Axes axes = mimo_options_of(bits, 6);
+    axes.merge(Axes{{"rotary_pairing", bits % 5 < 2 ? "interleaved" : "halves"}});
+    add(4, 90, std::move(axes));
+  }
+  add(6, 80, {{"nheads", size(134)}, {"groups", size(2)}});
+  add(2, 1500, {{"nheads", size(1)}});
+  add(5, 300, {{"nheads", size(20)}});
   return all;
 }
 
@@ -281,6 +367,30 @@ TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in f16", "[gpu][mamba
   check_all(in_f16(option_problems()), "mamba");
 }
 
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference on packed sequences",
+          "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
+    check_all(packed_problems(), distribution);
+  check_all(packed_plan_problems(), "mamba");
+  for (const char* distribution : {"mamba", "slow_decay", "trained"})
+    check_all(packed_prepared_problems(), distribution);
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference on packed sequences in MIMO",
+          "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
+  for (const char* distribution : {"mamba", "large_A", "trained"})
+    check_all(packed_mimo_problems(), distribution);
+  check_all(in_f16(packed_mimo_problems()), "mamba");
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference on packed sequences in f16",
+          "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
+  for (const char* distribution : {"mamba", "tiny_delta", "trained"})
+    check_all(in_f16(packed_problems()), distribution);
+  check_all(in_f16(packed_plan_problems()), "mamba");
+  check_all(in_f16(packed_prepared_problems()), "mamba");
+}
+
 TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
   const auto is_hopper = [](const Implementation& implementation) {
     return implementation.name == "cuda-hopper" && implementation.op == "mamba3_siso_fwd";
@@ -300,6 +410,4 @@ TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
   const auto& mimo = find_implementation("mamba3_mimo_fwd", "cuda-hopper");
   CHECK(mimo.unsupported(mimo_problem_of({{"mimo_rank", size(3)}})) ==
         "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks");
-  CHECK(reason({{"batch", size(1)}, {"cu_seqlens", true}, {"sequences", size(3)}}) ==
-        "does not support cu_seqlens");
 }

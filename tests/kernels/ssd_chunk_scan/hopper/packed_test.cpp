@@ -207,6 +207,44 @@ TEST_CASE("hopper: few long packed sequences are in parts, of one tile") {
   CHECK_FALSE(parts(4, 256, 8));     // a chunk each
 }
 
+TEST_CASE("hopper: parts of packed sequences have a place each, which says what their steps are") {
+  for (const Packing& packing : packings())
+    for (const int each : {kSteps, 4 * kSteps}) {
+      const auto count = static_cast<int>(packing.lengths.size());
+      const std::int32_t* const borders = packing.cu_seqlens.data();
+      const std::int64_t slots = packed_slots(borders[count], count, each);
+      std::int64_t steps = 0, ends = 0;
+      for (int slot = 0; slot < slots; ++slot) {
+        const PackedPart part = packed_part_at(borders, count, slot, each);
+        steps += part.steps;
+        ends += part.ends ? 1 : 0;
+      }
+      CHECK(steps == borders[count]);
+      CHECK(ends == count);
+      std::set<int> seen;
+      for (int sequence = 0; sequence < count; ++sequence) {
+        const std::int32_t begin = borders[sequence], end = borders[sequence + 1];
+        for (int index = 0; index == 0 || begin + index * each < end; ++index) {
+          const int slot = packed_slot(begin, sequence, each) + index;
+          CHECK(seen.insert(slot).second);
+          REQUIRE(slot < slots);
+          const PackedPart part = packed_part_at(borders, count, slot, each);
+          CHECK(part.sequence == sequence);
+          CHECK(part.index == index);
+          CHECK(part.first == begin + index * each);
+          CHECK(part.steps == std::min<std::int64_t>(end - part.first, each));
+          CHECK(part.ends == (part.first + part.steps == end));
+        }
+      }
+    }
+}
+
+TEST_CASE("hopper: a packed sequence ends at the step before the next one") {
+  const std::vector<std::int32_t> borders{0, 0, 1, 3, 3, 3, 10};
+  for (std::int32_t step = 0; step < 10; ++step)
+    CHECK(ends_packed(borders.data(), 6, step) == (step == 0 || step == 2 || step == 9));
+}
+
 TEST_CASE("hopper: the first state that is wanted from a step on") {
   const std::vector<PackedStop> stops{{3, 0}, {3, 1}, {64, 2}, {90, 3}};
   const auto first = [&](int step) { return first_stop_from(stops.data(), 4, step); };
