@@ -32,8 +32,8 @@ def scan_stored(tensors, second_layout):
 def scan_outputs(u, A, channels_last, keeps_x):
     """out, last_state, and x, which is empty unless it is kept."""
     out = empty_like(u, CHANNELS_LAST if channels_last else None)
-    of_x = (u.shape[0], -(-u.shape[2] // STEPS_OF_X), *A.shape) if keeps_x else (0,)
-    return out, *[torch.empty(size, dtype=A.dtype, device=A.device) for size in ((u.shape[0], *A.shape), of_x)]
+    x_size = (u.shape[0], -(-u.shape[2] // STEPS_OF_X), *A.shape) if keeps_x else (0,)
+    return out, *[torch.empty(size, dtype=A.dtype, device=A.device) for size in ((u.shape[0], *A.shape), x_size)]
 
 
 @operator("selective_scan_fwd")
