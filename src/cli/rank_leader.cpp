@@ -104,7 +104,7 @@ RankReport rank_report_in(const std::string& text) {
     read("cpus", report.cpus);
     read("all_cpus", report.all_cpus);
     read("free", report.free_bytes);
-  } catch (const nlohmann::ordered_json::exception&) {  // then the build is another one too, and tells
+  } catch (const nlohmann::ordered_json::exception&) {  // of another version: its build differs, too
     if (report.build.empty()) report.build = "unknown";
   }
   return report;

@@ -19,7 +19,7 @@ namespace ssmbench {
 namespace {
 
 constexpr int kTag = 1;
-/// While ranks end.
+/// Between two looks at what is on the way, while ranks end.
 constexpr std::chrono::milliseconds kLookEvery{1};
 
 void check(int error) {
