@@ -59,7 +59,7 @@ TEST_CASE("mamba3 pairs: two heads are a block where multiprocessors have more t
   CHECK(has_pairs(8, 32, 1));
   CHECK(has_pairs(8, 66, 1));         // two pairs each
   CHECK_FALSE(has_pairs(4, 32, 1));   // a multiprocessor for each head
-  CHECK_FALSE(has_pairs(4, 40, 1));   // 132 have 160, or 80 have two each
+  CHECK_FALSE(has_pairs(4, 40, 1));   // 160 heads share 132 multiprocessors; 80 pairs would leave 52 idle
   CHECK_FALSE(has_pairs(8, 40, 1));   // pairs would be cut
   CHECK_FALSE(has_pairs(8, 32, 32));  // groups have no second head
 }
