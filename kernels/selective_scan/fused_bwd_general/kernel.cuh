@@ -44,7 +44,7 @@
 // Steps past the end are staged as zeros, which change nothing, so that all tiles are whole and their loops
 // unrolled. For real states and dstates of 9 to 16 the plan is a compile-time constant (`fixed`), which
 // spares a third of the instructions. These kernels have code for the memory of each io dtype. The others
-// share it between f16 and bf16: complex states take 4 to 8% less time so, these would take up to 3% more.
+// share it between f16 and bf16: complex states take 3 to 9% less time so, these would take up to 3% more.
 //
 // In both exchanges a thread gives half of its sums away at each step and adds what it gets to the other
 // half, so that 8 sums over 8 channels take 7 shuffles and not 24. dB and dC of a group are the sums of its

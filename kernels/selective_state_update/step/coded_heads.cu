@@ -11,6 +11,7 @@ template <DType kState, bool kStochastic>
 CodedHeadsKernel heads_of(std::int64_t dstate) {
   return dstate == 64 ? coded_heads<kState, kStochastic, 4> : coded_heads<kState, kStochastic, 8>;
 }
+
 }  // namespace
 
 CodedHeadsKernel coded_heads_kernel(DType state, bool is_stochastic, std::int64_t dstate) {

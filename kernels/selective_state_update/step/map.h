@@ -60,9 +60,9 @@ inline constexpr int kStepSequences = 4;
 inline constexpr int kStepWideTurns = 2;
 inline constexpr int kStepNarrowTurns = 4;
 inline constexpr int kStepChannelBlocks = 8;
-/// Channels of a block of form mamba1 with so many states, and blocks that a multiprocessor has registers for, with one
-/// token and with several;
-/// sequences that a warp takes at most where all blocks begin at once, and where there are more of them.
+/// Channels of a block of form mamba1 with so many states; blocks that a multiprocessor has registers for, with
+/// one token and with several; sequences that a warp takes at most where all blocks begin at once, and where
+/// there are more of them.
 inline constexpr int kTileChannels = 64;
 inline constexpr int kTileStates = 16;
 inline constexpr int kChannelTileBlocks = 5;
