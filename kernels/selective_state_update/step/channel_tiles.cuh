@@ -2,18 +2,18 @@
 
 // cuda-step with form mamba1: 16 states a channel, and many channels, in whole tiles.
 //
-// A channel has few states for what it has one of: x, z, Δ, out, and the code around them. So lanes are kept busy
-// with these too, and what channels have in common is taken once:
+// A channel has few states for what it has one of: x, z, Δ, out, and the code around them. So lanes are kept
+// busy with these too, and what channels have in common is taken once:
 //
 //   block   64 neighbouring channels of a group. A of these is in shared memory for all sequences
 //   warp    the 64 channels of a sequence, then those of another one: B and C are unpacked once for them
 //   pass    32 neighbouring vectors of 16 bytes, a lane each, as they lie in memory
 //   lane    owns channels l and l + 32 of the 64: x, z, Δ, out
 //
-// The states of a sequence are on their way to shared memory while those of the sequence before are computed, each
-// lane's vectors where no other lane looks: a half of a sequence's passes is copied to the place of the half that has
-// just been read. Slots are looked up a sequence earlier, x, z, Δ, B and C are loaded one ahead to registers.
-// With several tokens a warp has the states of all 64 channels in registers for them, in f32.
+// The states of a sequence are on their way to shared memory while those of the sequence before are computed,
+// each lane's vectors where no other lane looks: a half of a sequence's passes is copied to the place of the
+// half that has just been read. Slots are looked up a sequence earlier, x, z, Δ, B and C are loaded one ahead
+// to registers. With several tokens a warp has the states of all 64 channels in registers for them, in f32.
 
 #include "kernels/common/mma.cuh"
 #include "kernels/selective_state_update/step/row.cuh"
@@ -32,8 +32,8 @@ struct TileLayout {
   static constexpr int kPasses = kHalves * kOfHalf;
 };
 
-/// What a lane needs of a sequence beside its states, as it lies in memory: of its two channels, and B and C of its
-/// states.
+/// What a lane needs of a sequence beside its states, as it lies in memory: of its two channels, and B and C
+/// of its states.
 template <class Io, class State>
 struct SequenceInputs {
   using Tile = TileLayout<State>;

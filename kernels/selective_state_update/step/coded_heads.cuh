@@ -2,15 +2,15 @@
 
 // cuda-step with one token of sequences in bf16, form mamba2, and states of 8 bits with a scale for each row.
 //
-// Instructions bind nearly as soon as memory (quantized.cuh). So lanes and dtypes are known when this is compiled, and
-// a row is computed in units of u = scale·decay, as its codes are:
+// Instructions bind nearly as soon as memory (quantized.cuh). So lanes and dtypes are known when this is
+// compiled, and a row is computed in units of u = scale·decay, as its codes are:
 //
 //   h/u = q + (Δx/u)·B      y = u·Σ C·h/u      the new scale is u/Q times the largest magnitude of h/u
 //
-//   thread   as many neighbouring rows of a head as lanes share a row, 16 bytes of each; and the same ones of the next
-//            heads of a group, which have B and C in common
-//   rows     wait in shared memory, each lane's vectors where no other lane looks. Two at a time are read, and those of
-//            the next head copied to their place
+//   thread   as many neighbouring rows of a head as lanes share a row, 16 bytes of each; and the same ones of
+//            the next heads of a group, which have B and C in common
+//   rows     wait in shared memory, each lane's vectors where no other lane looks. Two at a time are read, and
+//            those of the next head copied to where they were
 //   lane r   owns row r: x, z, out and its scale, which it loads a head ahead
 
 #include "kernels/common/mma.cuh"
@@ -58,8 +58,8 @@ struct OwnRow {
   }
 };
 
-/// Codes of two rows to h in units of `unit`, and Σ C·h of each. Where such units would lose the codes, or not be
-/// finite, h is in units of 1, which `unit` becomes.
+/// Codes of two rows to h in units of `unit`, and Σ C·h of each. Where such units would lose the codes, or
+/// not be finite, h is in units of 1, which `unit` becomes.
 template <int kStates>
 __device__ __forceinline__ void advance_codes(float (&h)[2][kStates], float (&unit)[2],
                                               const float (&delta_x)[2], float (&y)[2],

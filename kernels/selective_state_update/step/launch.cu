@@ -1,5 +1,5 @@
-// cuda-step: registration and launch. The pictures are in kernel.cuh, channel_tiles.cuh, tokens.cuh, products.cuh,
-// coded_heads.cuh and quantized.cuh.
+// cuda-step: registration and launch. The pictures are in kernel.cuh, channel_tiles.cuh, tokens.cuh,
+// products.cuh, coded_heads.cuh and quantized.cuh.
 
 #include <algorithm>
 #include <string>

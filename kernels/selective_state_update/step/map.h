@@ -50,8 +50,8 @@ constexpr bool stages_projections(DType state) {
 constexpr int product_blocks(DType state) {
   return stages_projections(state) ? 8 : 6;
 }
-/// The most heads of a block of states of 8 bits that are rounded stochastically (to nearest it has one), and the
-/// fewest blocks of a multiprocessor that are left.
+/// The most heads of a block of states of 8 bits that are rounded stochastically (to nearest it has one), and
+/// the fewest blocks of a multiprocessor that are left.
 inline constexpr int kCodedHeadsRun = 4;
 inline constexpr int kCodedHeadsBlocks = kStepRandomQuantizedBlocks - 1;
 /// Sequences whose states a thread of form mamba1 holds at most, and how often it takes as many, where that
@@ -60,9 +60,9 @@ inline constexpr int kStepSequences = 4;
 inline constexpr int kStepWideTurns = 2;
 inline constexpr int kStepNarrowTurns = 4;
 inline constexpr int kStepChannelBlocks = 8;
-/// Channels of a block of form mamba1 with so many states; blocks that a multiprocessor has registers for, with
-/// one token and with several; sequences that a warp takes at most where all blocks begin at once, and where
-/// there are more of them.
+/// Channels of a block of form mamba1 with so many states; blocks that a multiprocessor has registers for,
+/// with one token and with several; sequences that a warp takes at most where all blocks begin at once, and
+/// where there are more of them.
 inline constexpr int kTileChannels = 64;
 inline constexpr int kTileStates = 16;
 inline constexpr int kChannelTileBlocks = 5;
@@ -189,8 +189,8 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   return plan;
 }
 
-/// Many channels of 16 states, form mamba1: blocks have kTileChannels channels of a group, and a warp takes one
-/// sequence after the other.
+/// Many channels of 16 states, form mamba1: blocks have kTileChannels channels of a group, and a warp takes
+/// one sequence after the other.
 constexpr StepPlan plan_channel_tiles(std::int64_t batch, std::int64_t groups, std::int64_t channels,
                                       std::int64_t tokens) {
   StepPlan plan{};
@@ -272,14 +272,15 @@ constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::i
   return plan;
 }
 
-/// One token of form mamba2, states of 8 bits beside sequences in bf16 (coded_heads.cuh): plan_quantized with several
-/// rows a thread, all of them there or none. i8 rounded to nearest is faster without.
+/// One token of form mamba2, states of 8 bits beside sequences in bf16 (coded_heads.cuh): plan_quantized with
+/// several rows a thread, all of them there or none. i8 rounded to nearest is faster without.
 constexpr bool has_coded_heads(const StepPlan& quantized, std::int64_t headdim, std::int64_t dstate,
                                DType state, bool is_stochastic) {
   return (state == DType::e4m3 || (state == DType::i8 && is_stochastic)) && (dstate == 64 || dstate == 128) &&
          quantized.rows > 1 && headdim % quantized.rows == 0;
 }
-/// Heads of a group that a block takes one after the other: as many as divide a group, and leave blocks enough.
+/// Heads of a group that a block takes one after the other: as many as divide a group, and leave blocks
+/// enough.
 constexpr int coded_heads_run(const StepPlan& quantized, std::int64_t heads_per_group, bool is_stochastic) {
   if (!is_stochastic) return 1;
   const std::int64_t blocks = quantized.tiles * quantized.sections * quantized.batch_tiles;
