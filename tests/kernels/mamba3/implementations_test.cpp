@@ -169,8 +169,8 @@ std::vector<Problem> gradient_tiles(const char* dtype = "bf16") {
   return all;
 }
 
-/// The same of packed sequences: one chunk and less, borders in most chunks, sequences without steps, walks in parts,
-/// more sequences than steps.
+/// The same of packed sequences: one chunk and less, borders in most chunks, sequences without steps, walks
+/// in parts, more sequences than steps.
 std::vector<Problem> packed_gradient_tiles(const char* dtype = "bf16") {
   std::vector<Problem> all;
   std::int64_t turn = 0;
@@ -196,8 +196,8 @@ std::vector<Problem> packed_gradient_tiles(const char* dtype = "bf16") {
   return all;
 }
 
-/// The same with ranks, around chunks of 64 rows and spans of 64 steps, and both pairings; with one rank too, which is
-/// SISO's scan with factors.
+/// The same with ranks, around chunks of 64 rows and spans of 64 steps, and both pairings; with one rank too,
+/// which is SISO's scan with factors.
 std::vector<Problem> ranked_gradient_tiles() {
   std::vector<Problem> all;
   std::size_t turn = 0;

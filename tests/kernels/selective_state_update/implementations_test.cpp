@@ -247,9 +247,9 @@ std::vector<Problem> product_problems() {
   return all;
 }
 
-/// So many rows of states of 8 bits that cuda-step has kernels for them beside sequences in bf16, whose blocks
-/// take up to four heads where they are rounded stochastically: heads that end inside of a warp, in the second
-/// one of a block, and in blocks of a warp each.
+/// So many rows of states of 8 bits that cuda-step has kernels for them beside sequences in bf16, whose
+/// blocks take up to four heads where they are rounded stochastically: heads that end inside of a warp, in
+/// the second one of a block, and in blocks of a warp each.
 std::vector<Problem> many_head_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;

@@ -171,8 +171,8 @@ std::vector<Problem> packed_problems() {
   return all;
 }
 
-/// Where q and k are rotated before the scan: other pairings and numbers of pairs, around segments and spans of
-/// the preparation; few long sequences, in parts.
+/// Where q and k are rotated before the scan: other pairings and numbers of pairs, around segments and spans
+/// of the preparation; few long sequences, in parts.
 std::vector<Problem> packed_prepared_problems() {
   std::vector<Problem> all;
   for (const std::int64_t sequences : {2, 5, 40})
@@ -258,8 +258,8 @@ std::vector<Problem> mimo_problems() {
   return all;
 }
 
-/// Packed sequences of every rank, around chunks; cut items and items in parts; all options; what the fused scan
-/// takes of a batch.
+/// Packed sequences of every rank, around chunks; cut items and items in parts; all options; what the fused
+/// scan takes of a batch.
 std::vector<Problem> packed_mimo_problems() {
   std::vector<Problem> all;
   const auto add = [&](std::int64_t sequences, std::int64_t seqlen, Axes axes) {
