@@ -39,8 +39,8 @@ find_program(SSMBENCH_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/loc
 if(SSMBENCH_NVCC AND NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
   set(ENV{CUDACXX} ${SSMBENCH_NVCC})
 endif()
-# Where the compiler does not work, or not with this host compiler, enable_language() would end the configuration.
-# (check_language() configures a project of its own, which takes three times as long.)
+# Where the compiler does not work, or not with this host compiler, enable_language() would end the
+# configuration. (check_language() configures a project of its own, which takes three times as long.)
 if(NOT CMAKE_CUDA_COMPILER)
   set(trial ${PROJECT_BINARY_DIR}/CMakeFiles/trial.cu)
   file(WRITE ${trial} "__global__ void kernel() {}\n")

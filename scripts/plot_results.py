@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Draws the pictures of results/h200 from the tables of the pages that they are in, on logarithmic axes.
 
-mamba_ssm.svg, the picture of the README: each row is a shape, with the roofline floor, the time of cuda-fused and that
-of mamba_ssm less its copy. Gradients are shown with the forward pass in front, since mamba_ssm's times have it in them.
+mamba_ssm.svg, the picture of the README: each row is a shape, with the roofline floor, the time of cuda-fused
+and that of mamba_ssm less its copy. Gradients are shown with the forward pass in front, since mamba_ssm's
+times have it in them.
 scale-out.svg: each row is a way of passing states between GPUs, with its time on one, two and four of them.
 With --check nothing is written; the exit status is 1 where a picture is not what the tables say.
 """
