@@ -72,8 +72,8 @@ SSMBENCH_TEAM void make_sequence_table(const std::int32_t* cu_seqlens, std::int6
       to.chunks[chunk] = {cu_seqlens[sequences], 0, static_cast<std::int32_t>(sequences) - 1, 0};
       return;
     }
-    std::int64_t sequence =
-        0;  // the last one that begins no later: those before it with this begin are empty
+    // The last one that begins no later: those before it with this begin are empty.
+    std::int64_t sequence = 0;
     for (std::int64_t end = sequences; end - sequence > 1;) {
       const std::int64_t middle = (sequence + end) / 2;
       (begins[middle] <= chunk ? sequence : end) = middle;

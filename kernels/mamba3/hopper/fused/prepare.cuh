@@ -273,7 +273,7 @@ class WeightWarp {
       write_narrow(to, sum, end);
     else
       write_wide(to, sum, end);
-      // To a row of two at a time, from the lane's step.
+    // To a row of two at a time, from the lane's step.
 #pragma unroll
     for (int i = 0; i < kSteps / 2; ++i) {
       const int row = 2 * i + lane_ / kSteps;

@@ -5,8 +5,7 @@
 //     warpgroup   registers  role
 //     0 producer         40  warp 0 loads K, Q, phases, V and Z, warp 3 stores out; warps 1 and 2 compute the
 //                            decays of a head's chunk, and the angles before it (producer.cuh)
-//     1, 2 states       104  of a head each: k, turned from K to a tile of its own; then the state
-// (states.cuh)
+//     1, 2 states       104  of a head each: k, turned from K to a tile of its own; then the state (states.cuh)
 //     3, 4 outputs      112  of a head each: q, turned from Q to registers; then the products (outputs.cuh)
 //
 // Time of one head; the states are up to a chunk ahead:
@@ -14,8 +13,8 @@
 //     states    k(c) | weight ∘ V | products, H(c + 1) published | k(c + 1), once q·k(c)ᵀ is done
 //     outputs   q(c) | q·kᵀ | M | q·H(c)ᵀ | M·V | gates | out
 //
-// Shared memory with N = 128, in KB: K and Q 32, k 2 × 16, V, Z and out 4 × 2 × 8, H 2 × 2 × 16, phases 2 × 2
-// × 4, decays 2 × 2 × 2.
+// Shared memory with N = 128, in KB: K and Q 32, k 2 × 16, V, Z and out 4 × 2 × 8, H 2 × 2 × 16,
+// phases 2 × 2 × 4, decays 2 × 2 × 2.
 //
 // What belongs to blocks, items and chunks is ssd_chunk_scan's (plan.h): items are two row tiles of a group,
 // of which the second may be absent, and then is zeros. None is cut.

@@ -50,10 +50,10 @@ SSMBENCH_HD constexpr int state_of_column(int j, int lane_of_row) {
 /// Where bias n of a head lies in shared memory: what a lane loads by one instruction is beside what its
 /// neighbours load. Of k a lane has states 8v … 8v + 7 of 64; of q 16t … 16t + 15 of the first and, in each
 /// 16 of the others, 2t, 2t + 1, 2t + 8 and 2t + 9.
-SSMBENCH_HD constexpr int place_of_key_bias(int n) {
+SSMBENCH_HD constexpr int index_of_key_bias(int n) {
   return n / 64 * 64 + n % 8 / 4 * 32 + n % 64 / 8 * 4 + n % 4;
 }
-SSMBENCH_HD constexpr int place_of_query_bias(int n) {
+SSMBENCH_HD constexpr int index_of_query_bias(int n) {
   if (n < 64) return n % 16 / 4 * 16 + n / 16 * 4 + n % 4;
   return 64 + n % 64 / 16 * 16 + n % 8 / 2 * 4 + n % 16 / 8 * 2 + n % 2;
 }

@@ -52,7 +52,7 @@ class OutputWarpgroup {
       to.output_until = at_.count + chunks;
     }
     if (n < T::kStates)
-      shared_.query_biases(head_)[place_of_query_bias(n)] =
+      shared_.query_biases(head_)[index_of_query_bias(n)] =
           n < dstate && tile.head >= 0 ? args_.rotation.C_bias[tile.head * dstate + n] : 0.0F;
     barrier();
   }

@@ -89,8 +89,8 @@ class StateWarpgroup {
         hopper::wgmma<Io, hopper::Major::rows>(
             state, weighted + 4 * i, hopper::operand_step<hopper::Major::rows>(k, 2 * half + i, 0), true);
       hopper::wgmma_commit();
-      if (half ==
-          1) {  // not before: an arrival overtakes loads from shared memory whose values nothing has used yet
+      // Not with the first half: an arrival overtakes loads from shared memory whose values nothing has used.
+      if (half == 1) {
         hopper::barrier_arrive(shared_.scalars(head_).empty(at_));
         warp_arrive(shared_.x(head_).empty(at_), lane());
       }
@@ -159,7 +159,7 @@ class StateWarpgroup {
     barrier();  // the segment before is done
     if (n == 0) shared_.of_head(head_).state_until = at_.count + chunks;
     if (n < T::kStates)
-      shared_.key_biases(head_)[place_of_key_bias(n)] =
+      shared_.key_biases(head_)[index_of_key_bias(n)] =
           n < dstate && tile.head >= 0 ? args_.rotation.B_bias[tile.head * dstate + n] : 0.0F;
     barrier();
   }

@@ -33,25 +33,25 @@ TEST_CASE("mamba3 pairs: columns of an accumulator are states, each once", "[mam
 
 TEST_CASE("mamba3 pairs: a lane finds biases of k of its vectors", "[mamba3]") {
   std::set<int> places;
-  for (int n = 0; n < kStates; ++n) places.insert(place_of_key_bias(n));
+  for (int n = 0; n < kStates; ++n) places.insert(index_of_key_bias(n));
   CHECK((std::ssize(places) == kStates && *places.rbegin() == kStates - 1));
   for (int tile = 0; tile < 2; ++tile)
     for (int vector = 0; vector < 8; ++vector)
       for (int i = 0; i < 8; ++i)
-        CHECK(place_of_key_bias(64 * tile + 8 * vector + i) == 64 * tile + i / 4 * 32 + 4 * vector + i % 4);
+        CHECK(index_of_key_bias(64 * tile + 8 * vector + i) == 64 * tile + i / 4 * 32 + 4 * vector + i % 4);
 }
 
 TEST_CASE("mamba3 pairs: a lane finds biases of q in the order of its fragments", "[mamba3]") {
   std::set<int> places;
-  for (int n = 0; n < kStates; ++n) places.insert(place_of_query_bias(n));
+  for (int n = 0; n < kStates; ++n) places.insert(index_of_query_bias(n));
   CHECK((std::ssize(places) == kStates && *places.rbegin() == kStates - 1));
   for (int lane = 0; lane < 4; ++lane) {
     for (int j = 0; j < 8; ++j)  // two columns at a time, four states by one instruction
       for (int bit = 0; bit < 2; ++bit)
-        CHECK(place_of_query_bias(state_of_column(j, lane) + bit) == j / 2 * 16 + 4 * lane + j % 2 * 2 + bit);
+        CHECK(index_of_query_bias(state_of_column(j, lane) + bit) == j / 2 * 16 + 4 * lane + j % 2 * 2 + bit);
     for (int k = 0; k < 4; ++k)
       for (int i = 0; i < 4; ++i)
-        CHECK(place_of_query_bias(64 + 16 * k + 2 * lane + i / 2 * 8 + i % 2) == 64 + 16 * k + 4 * lane + i);
+        CHECK(index_of_query_bias(64 + 16 * k + 2 * lane + i / 2 * 8 + i % 2) == 64 + 16 * k + 4 * lane + i);
   }
 }
 
