@@ -11,7 +11,7 @@ using namespace ssmbench::mamba3_pairs;
 
 namespace {
 
-constexpr int kStates = 128;
+constexpr int kDstate = 128;
 
 bool has_pairs(std::int64_t batch, std::int64_t nheads, std::int64_t groups) {
   return mamba3_hopper::RotatedPlan({batch, 4096, nheads, groups, 64}).has_pairs;
@@ -21,20 +21,20 @@ bool has_pairs(std::int64_t batch, std::int64_t nheads, std::int64_t groups) {
 
 TEST_CASE("mamba3 pairs: columns of an accumulator are states, each once", "[mamba3]") {
   std::set<int> states;
-  for (int j = 0; j < kStates / 8; ++j)
+  for (int j = 0; j < kDstate / 8; ++j)
     for (int lane = 0; lane < 4; ++lane)
       for (int bit = 0; bit < 2; ++bit) {
         const int state = state_of_column(j, lane) + bit;
         states.insert(state);
         CHECK((state < 64) == (j < 8));
       }
-  CHECK((std::ssize(states) == kStates && *states.begin() == 0 && *states.rbegin() == kStates - 1));
+  CHECK((std::ssize(states) == kDstate && *states.begin() == 0 && *states.rbegin() == kDstate - 1));
 }
 
 TEST_CASE("mamba3 pairs: a lane finds biases of k of its vectors", "[mamba3]") {
   std::set<int> places;
-  for (int n = 0; n < kStates; ++n) places.insert(index_of_key_bias(n));
-  CHECK((std::ssize(places) == kStates && *places.rbegin() == kStates - 1));
+  for (int n = 0; n < kDstate; ++n) places.insert(index_of_key_bias(n));
+  CHECK((std::ssize(places) == kDstate && *places.rbegin() == kDstate - 1));
   for (int tile = 0; tile < 2; ++tile)
     for (int vector = 0; vector < 8; ++vector)
       for (int i = 0; i < 8; ++i)
@@ -43,8 +43,8 @@ TEST_CASE("mamba3 pairs: a lane finds biases of k of its vectors", "[mamba3]") {
 
 TEST_CASE("mamba3 pairs: a lane finds biases of q in the order of its fragments", "[mamba3]") {
   std::set<int> places;
-  for (int n = 0; n < kStates; ++n) places.insert(index_of_query_bias(n));
-  CHECK((std::ssize(places) == kStates && *places.rbegin() == kStates - 1));
+  for (int n = 0; n < kDstate; ++n) places.insert(index_of_query_bias(n));
+  CHECK((std::ssize(places) == kDstate && *places.rbegin() == kDstate - 1));
   for (int lane = 0; lane < 4; ++lane) {
     for (int j = 0; j < 8; ++j)  // two columns at a time, four states by one instruction
       for (int bit = 0; bit < 2; ++bit)
