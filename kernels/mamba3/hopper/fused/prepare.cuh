@@ -273,9 +273,8 @@ class WeightWarp {
       write_narrow(to, sum, end);
     else
       write_wide(to, sum, end);
-    // To a row of two at a time, from the lane's step.
 #pragma unroll
-    for (int i = 0; i < kSteps / 2; ++i) {
+    for (int i = 0; i < kSteps / 2; ++i) {  // to a row of two at a time, from the lane's step
       const int row = 2 * i + lane_ / kSteps;
       const float to_row = later_ * exp2_approximate(__shfl_sync(kAllLanes, sum, row) - sum);
       to.weight[row][slot_of_step(step)] = row > step ? to_row : row == step ? own_ : 0.0F;
