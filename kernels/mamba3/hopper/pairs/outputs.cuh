@@ -64,6 +64,7 @@ class OutputWarpgroup {
     float cb[32];
     shared_.keys(head_).wait_full(at_);
     multiply(cb, q, shared_.key_tile(head_));
+    release_inputs();
     const HeadScalars& scalars = shared_.scalars_of(head_, at_);
     const Rows rows(scalars);
     hopper::wgmma_wait<0>();
@@ -112,6 +113,10 @@ class OutputWarpgroup {
     shared_.scalars(head_).wait_full(at_);
     turn_queries<T>(q, shared_, head_, at_);
     hopper::pin_registers(q);
+  }
+  /// Of q. Not before products that take it: an arrival overtakes loads from shared memory whose values
+  /// nothing has used yet.
+  __device__ __forceinline__ void release_inputs() const {
     __syncwarp();
     if (lane() == 0) {
       hopper::barrier_arrive(shared_.raw_q().empty(at_));
