@@ -68,11 +68,12 @@ class QueryWarpgroup {
     hopper::wgmma_wait<1>();
     hopper::pin_registers(y);
     float flow_out[2] = {0.0F, 0.0F};
-    weigh_states(y, flow_out, steps);
+    const RowWeights enter = enter_weights(steps);
+    weigh_states(y, flow_out, enter);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(product);
     if constexpr (kHalves == 2) {
-      add_weighted(dC[0], product, enter_weights(steps).row);
+      add_weighted(dC[0], product, again(enter, steps).row);
       hopper::pin_registers(product);
       start_gradients_product(product, 1);
     }
@@ -101,7 +102,7 @@ class QueryWarpgroup {
     hopper::wgmma_wait<T::kGated ? 1 : 0>();
     hopper::pin_registers(product);
     warp_arrive(shared_.states().empty(slot_), at_.lane);
-    add_weighted(dC[kHalves - 1], product, enter_weights(steps).row);
+    add_weighted(dC[kHalves - 1], product, again(enter, steps).row);
     if constexpr (T::kGated) {
       hopper::wgmma_wait<0>();
       hopper::pin_registers(y);
@@ -118,12 +119,22 @@ class QueryWarpgroup {
   struct RowWeights {
     float row[2];
   };
-  /// `enter` of this thread's rows, for products with S. Loaded where it is used: registers are short.
+  /// `enter` of this thread's rows, for products with S.
   __device__ __forceinline__ RowWeights enter_weights(const Steps& steps) const {
     const float unscale = shared_.unscale(slot_, kUnscaleState);
     const int thread = group_thread();  // again: registers are short
     const Patch at{16 * (thread / 32), 0, thread % 32};
     return {unscale * steps[kStepEnter][at.row_of(0)], unscale * steps[kStepEnter][at.row_of(2)]};
+  }
+
+  /// With z loaded again where it is used: registers are short. Without it nothing is stored behind the last
+  /// use, so that loads could be under way when the inputs are handed back.
+  __device__ __forceinline__ RowWeights again(const RowWeights& enter,
+                                              [[maybe_unused]] const Steps& steps) const {
+    if constexpr (T::kGated)
+      return enter_weights(steps);
+    else
+      return enter;
   }
 
   /// Starts product = dy·S, of 64 states. It is weighted in f32, since weights on dy would round that twice,
@@ -164,8 +175,7 @@ class QueryWarpgroup {
   }
   /// y = enter ∘ (C·Sᵀ), where it is of use, and its part of what flows past the steps.
   __device__ __forceinline__ void weigh_states(float (&y)[32], float (&flow_out)[2],
-                                               const Steps& steps) const {
-    const RowWeights enter = enter_weights(steps);
+                                               const RowWeights& enter) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       float dy[8];
