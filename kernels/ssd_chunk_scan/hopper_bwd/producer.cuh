@@ -220,23 +220,23 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
         const float2 of_steps = pair_of(flows.skip[k]);
         skip = make_float2(skip.x + of_steps.x, skip.y + of_steps.y);
       }
-    __syncwarp();
-    hopper::barrier_arrive(ring.empty(at));
-    hopper::barrier_arrive(shared.inputs().done(at));
-
     float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
     *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
     *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);
     *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) = step;
-    if (in.D == nullptr) continue;
     float* const sums = args.workspace.head_sums + row * args.plan.sums + 2;
     if (in.skip_per_headdim) {
       if (at_step < in.headdim) sums[at_step] = skip.x;
       if (at_step + 1 < in.headdim) sums[at_step + 1] = skip.y;
-    } else {
+    } else if (in.D != nullptr) {
       const float sum = sum_lanes<1, 16>(direct.x + direct.y);
       if (lane == 0) sums[0] = sum;
     }
+    __syncwarp();
+    // Not before all is stored: an arrival overtakes loads from shared memory whose values nothing has used
+    // yet.
+    hopper::barrier_arrive(ring.empty(at));
+    hopper::barrier_arrive(shared.inputs().done(at));
   }
 }
 
