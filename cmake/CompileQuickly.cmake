@@ -39,6 +39,29 @@ function(ssmbench_keep_apart target variable)
   set(${variable} ${others} PARENT_SCOPE)
 endfunction()
 
+# ssmbench_compile_simd_together(<variable> <name>): sources that include themselves once an instruction set become one
+# compilation that does so, since Highway's headers take two seconds for each; those with options of their own stay apart. All
+# but namespaces of a source's HWY_ONCE is shared: names are different. Puts what is to be compiled into the variable.
+function(ssmbench_compile_simd_together variable name)
+  set(batch "")
+  foreach(source IN LISTS ${variable})
+    file(STRINGS ${source} includes_itself REGEX "HWY_TARGET_INCLUDE")
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(includes_itself AND NOT options)
+      list(APPEND batch ${source})
+    endif()
+  endforeach()
+  set(compilation ${PROJECT_BINARY_DIR}/Unity/${name}_simd.cpp)
+  set(target_include "#undef HWY_TARGET_INCLUDE\n#define HWY_TARGET_INCLUDE \"${compilation}\"\n")
+  set(text "${target_include}#include <hwy/foreach_target.h>\n")  # the sources' own includes of it do nothing then
+  foreach(source IN LISTS batch)
+    string(APPEND text "#include \"${source}\"\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${compilation} CONTENT "${text}${target_include}" @ONLY)
+  list(REMOVE_ITEM ${variable} ${batch})
+  set(${variable} ${compilation} ${${variable}} PARENT_SCOPE)
+endfunction()
+
 # ssmbench_compile_together(<most> <target>...): up to <most> sources of a target become one compilation, since what they include
 # takes as long as they do. The names of a target are different: only the compiler looks.
 function(ssmbench_compile_together most)
@@ -49,15 +72,20 @@ function(ssmbench_compile_together most)
 endfunction()
 
 # ssmbench_compile_folders_together(<target>...): up to 8 sources of a folder of src, reference, tests or kernels/distributed
-# become one compilation. The names of a folder are different: scripts/check has clang-tidy look at whole folders of src and
-# reference, and in the others only the compiler looks.
+# become one compilation, and all other C++ sources of kernels. The names of a folder are different, and those of kernels that are
+# not are in namespaces of a source. scripts/check has clang-tidy look at whole folders of src and reference, and in the others
+# only the compiler looks.
 function(ssmbench_compile_folders_together)
   foreach(target IN LISTS ARGN)
     ssmbench_keep_apart(${target} sources)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|reference|tests|kernels/distributed)/")
+    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|reference|tests|kernels)/")
     set(folder_before "")
     foreach(source IN LISTS sources)
+      if(source MATCHES "^${PROJECT_SOURCE_DIR}/kernels/" AND NOT source MATCHES "^${PROJECT_SOURCE_DIR}/kernels/distributed/")
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP kernels)
+        continue()
+      endif()
       cmake_path(GET source PARENT_PATH folder)
       if(NOT folder STREQUAL folder_before)
         set(folder_before ${folder})

@@ -15,18 +15,18 @@ namespace ssmbench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class T>
-using Lanes = hn::CappedTag<T, 64 / sizeof(T)>;
+using TileLanes = hn::CappedTag<T, 64 / sizeof(T)>;
 template <class T>
-using Vector = hn::Vec<Lanes<T>>;
+using TileVector = hn::Vec<TileLanes<T>>;
 
 template <class T>
 std::int64_t lanes_of() {
-  return static_cast<std::int64_t>(hn::Lanes(Lanes<T>()));
+  return static_cast<std::int64_t>(hn::Lanes(TileLanes<T>()));
 }
 
 template <class T>
-void add_to(T* at, Vector<T> value) {
-  const Lanes<T> lanes;
+void add_to(T* at, TileVector<T> value) {
+  const TileLanes<T> lanes;
   hn::Store(hn::Add(hn::Load(lanes, at), value), lanes, at);
 }
 
@@ -37,7 +37,7 @@ class RowSums {
   void clear(std::int64_t steps) { std::fill_n(sums_, steps * kSsdBlockRows * kMostLanes, T{}); }
   T* at(std::int64_t step, std::int64_t row) { return sums_ + (step * kSsdBlockRows + row) * kMostLanes; }
   T total(std::int64_t step, std::int64_t row) {
-    const Lanes<T> lanes;
+    const TileLanes<T> lanes;
     return hn::GetLane(hn::SumOfLanes(lanes, hn::Load(lanes, at(step, row))));
   }
   /// Into the block's rows of an array [step][row] that begins with them.
@@ -59,11 +59,11 @@ constexpr int kBoundVectors = 2;
 template <bool kColumns>
 void advance_block(const SsdValues& job, std::int64_t p, std::int64_t n, RowSums<double>& value,
                    RowSums<double>& squares, double* fourths) {
-  const Lanes<double> lanes;
+  const TileLanes<double> lanes;
   const std::int64_t width = lanes_of<double>();
   const SsdMatrixSize& size = job.size;
   double* matrix = job.matrix + p * size.column_stride + n;
-  Vector<double> x[kSsdBlockRows][kValueVectors];
+  TileVector<double> x[kSsdBlockRows][kValueVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kSsdBlockRows; ++i)
 #pragma GCC unroll 8
@@ -73,8 +73,8 @@ void advance_block(const SsdValues& job, std::int64_t p, std::int64_t n, RowSums
   for (std::int64_t t = 0; t < size.steps; ++t) {
     const auto decay = hn::Set(lanes, job.decay[t]);
     const std::int64_t row = t * size.row_stride + p;
-    Vector<double> row_value[kSsdBlockRows];
-    Vector<double> row_squares[kSsdBlockRows];
+    TileVector<double> row_value[kSsdBlockRows];
+    TileVector<double> row_squares[kSsdBlockRows];
     auto fourth = hn::Zero(lanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kSsdBlockRows; ++i) row_value[i] = row_squares[i] = hn::Zero(lanes);
@@ -138,7 +138,7 @@ void advance_values(const SsdValues& job) {
     squares.store(size, job.of_rows.squares + p);
   }
   if constexpr (kColumns) {
-    const Lanes<double> lanes;
+    const TileLanes<double> lanes;
     for (std::int64_t t = 0; t < size.steps; ++t)
       job.fourths[t] = hn::GetLane(hn::SumOfLanes(lanes, hn::Load(lanes, fourths + t * lanes_of<double>())));
   }
@@ -154,11 +154,11 @@ void advance_state(const SsdValues& job) {
 /// One block of SsdQuadratic; `weight` of its share in the sums.
 void advance_block(const SsdQuadratic& job, std::int64_t p, std::int64_t n, double weight,
                    RowSums<double>& sums) {
-  const Lanes<double> lanes;
+  const TileLanes<double> lanes;
   const std::int64_t width = lanes_of<double>();
   const SsdMatrixSize& size = job.size;
   double* matrix = job.matrix + p * size.column_stride + n;
-  Vector<double> x[kSsdBlockRows][kValueVectors];
+  TileVector<double> x[kSsdBlockRows][kValueVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kSsdBlockRows; ++i)
 #pragma GCC unroll 8
@@ -168,7 +168,7 @@ void advance_block(const SsdQuadratic& job, std::int64_t p, std::int64_t n, doub
   const auto share = hn::Set(lanes, weight);
   for (std::int64_t t = 0; t < size.steps; ++t) {
     const auto decay = hn::Set(lanes, job.decay[t]);
-    Vector<double> row_sum[kSsdBlockRows];
+    TileVector<double> row_sum[kSsdBlockRows];
     for (auto& sum : row_sum) sum = hn::Zero(lanes);
 #pragma GCC unroll 8
     for (int j = 0; j < kValueVectors; ++j) {
@@ -212,7 +212,7 @@ void advance_quadratic(const SsdQuadratic& job) {
 
 /// Adds E·r, or its square.
 template <bool kSquares>
-Vector<float> add_error(Vector<float> sum, Vector<float> error, Vector<float> r) {
+TileVector<float> add_error(TileVector<float> sum, TileVector<float> error, TileVector<float> r) {
   if constexpr (!kSquares) return hn::MulAdd(error, r, sum);
   const auto term = hn::Mul(error, r);
   return hn::MulAdd(term, term, sum);
@@ -222,12 +222,12 @@ Vector<float> add_error(Vector<float> sum, Vector<float> error, Vector<float> r)
 template <bool kColumns, bool kSquares>
 void advance_block(const SsdBounds& job, std::int64_t p, std::int64_t n, RowSums<float>& magnitude,
                    RowSums<float>& error) {
-  const Lanes<float> lanes;
+  const TileLanes<float> lanes;
   const std::int64_t width = lanes_of<float>();
   const SsdMatrixSize& size = job.size;
   const std::int64_t begin = p * size.column_stride + n;
-  Vector<float> m[kSsdBlockRows][kBoundVectors];
-  Vector<float> e[kSsdBlockRows][kBoundVectors];
+  TileVector<float> m[kSsdBlockRows][kBoundVectors];
+  TileVector<float> e[kSsdBlockRows][kBoundVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kSsdBlockRows; ++i)
 #pragma GCC unroll 8
@@ -240,8 +240,8 @@ void advance_block(const SsdBounds& job, std::int64_t p, std::int64_t n, RowSums
     const auto decay = hn::Set(lanes, job.decay[t]);
     const auto decay_and_error = hn::Set(lanes, job.decay_and_error[t]);
     const std::int64_t row = t * size.row_stride + p;
-    Vector<float> row_magnitude[kSsdBlockRows];
-    Vector<float> row_error[kSsdBlockRows];
+    TileVector<float> row_magnitude[kSsdBlockRows];
+    TileVector<float> row_error[kSsdBlockRows];
 #pragma GCC unroll 8
     for (int i = 0; i < kSsdBlockRows; ++i) row_magnitude[i] = row_error[i] = hn::Zero(lanes);
 #pragma GCC unroll 8

@@ -8,7 +8,7 @@
 #include "kernels/causal_conv1d/cpu/filters.h"
 #include "kernels/common/activations.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_conv {
 namespace {
 
 /// Element (b, d, t) of a sequence.
@@ -189,4 +189,4 @@ const Registration registration_of_backward{plain("causal_conv1d_bwd", bind_back
 const Registration registration_of_update{plain("causal_conv1d_update", bind_update)};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_conv

@@ -156,7 +156,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <memory>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::conv_fwd {
 namespace {
 
 HWY_EXPORT(forward_block);
@@ -225,6 +225,6 @@ const Registration registration_of_update{
     vectors("causal_conv1d_update", "channels across SIMD lanes, all threads (Highway)", bind_update)};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::conv_fwd
 
 #endif  // HWY_ONCE

@@ -200,7 +200,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <memory>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::conv_bwd {
 namespace {
 
 HWY_EXPORT(backward_block);
@@ -231,6 +231,6 @@ const Registration registration{{.name = "cpu-simd",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::conv_bwd
 
 #endif  // HWY_ONCE

@@ -6,7 +6,7 @@
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/linear_scan/bind.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_linear {
 namespace {
 
 template <class Io>
@@ -43,4 +43,4 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_linear

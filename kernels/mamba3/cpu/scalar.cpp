@@ -10,7 +10,7 @@
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/cpu/scalar_head.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_mamba3_fwd {
 namespace {
 
 /// One head of one sequence. Vectors with ranks are [rank][element].
@@ -166,4 +166,4 @@ const Registration mimo(scalar("mamba3_mimo_fwd"));
 const Registration step(scalar("mamba3_step"));
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_mamba3_fwd

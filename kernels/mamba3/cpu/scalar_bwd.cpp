@@ -11,7 +11,7 @@
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/cpu/scalar_head.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_mamba3_bwd {
 namespace {
 
 constexpr float kPi = std::numbers::pi_v<float>;
@@ -390,4 +390,4 @@ const Registration siso(scalar("mamba3_siso_bwd"));
 const Registration mimo(scalar("mamba3_mimo_bwd"));
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_mamba3_bwd

@@ -341,7 +341,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <memory>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::mamba3_fwd {
 namespace {
 
 HWY_EXPORT(mamba3_head);
@@ -380,6 +380,6 @@ const Registration mimo(simd("mamba3_mimo_fwd", kOfScans));
 const Registration step(simd("mamba3_step", "states across SIMD lanes, heads across threads (Highway)"));
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::mamba3_fwd
 
 #endif  // HWY_ONCE

@@ -71,7 +71,7 @@ HWY_AFTER_NAMESPACE();
 #include <memory>
 #include <vector>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::mamba3_bwd {
 namespace {
 
 HWY_EXPORT(compute_mamba3_task);
@@ -162,6 +162,6 @@ const Registration siso(simd("mamba3_siso_bwd"));
 const Registration mimo(simd("mamba3_mimo_bwd"));
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::mamba3_bwd
 
 #endif  // HWY_ONCE

@@ -15,7 +15,7 @@
 #include "kernels/selective_scan/sequences.h"
 #include "ops/selective_scan/x.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_scan_fwd {
 namespace {
 
 /// What one row takes from step to step, by state.
@@ -119,12 +119,16 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
+}  // namespace ssmbench::scalar_scan_fwd
+
+namespace ssmbench {
 
 ScanCall scalar_scan(const SelectiveScan& shape, DType io) {
   const MethodParameters method = method_parameters(shape.method);
   return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> ScanCall {
-    if (shape.complex) return [=](const ScanArgs& args) { scan<Complex, family>(args, io, method); };
-    return [=](const ScanArgs& args) { scan<float, family>(args, io, method); };
+    if (shape.complex)
+      return [=](const ScanArgs& args) { scalar_scan_fwd::scan<Complex, family>(args, io, method); };
+    return [=](const ScanArgs& args) { scalar_scan_fwd::scan<float, family>(args, io, method); };
   });
 }
 

@@ -30,7 +30,7 @@
 #include "kernels/selective_scan/bind.h"
 #include "ops/selective_scan/x.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_scan_bwd {
 namespace {
 
 using namespace scalar_bwd;
@@ -308,4 +308,4 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_scan_bwd

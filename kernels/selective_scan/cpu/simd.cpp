@@ -155,7 +155,7 @@ HWY_AFTER_NAMESPACE();
 #include "inputs/packed_sequences.h"
 #include "kernels/selective_scan/sequences.h"
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::scan_fwd {
 namespace {
 
 HWY_EXPORT(scan_run);
@@ -215,12 +215,12 @@ const Registration registration{{.name = "cpu-simd",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::scan_fwd
 
 namespace ssmbench {
 
 ScanCall simd_scan(const ScanArgs& sizes, DType io) {
-  return [scans = simd::Scans(sizes, 1, io)](const ScanArgs& args) { scans({&args, 1}); };
+  return [scans = simd::scan_fwd::Scans(sizes, 1, io)](const ScanArgs& args) { scans({&args, 1}); };
 }
 
 }  // namespace ssmbench

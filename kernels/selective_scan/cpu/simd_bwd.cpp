@@ -83,7 +83,7 @@ HWY_AFTER_NAMESPACE();
 #include <memory>
 #include <vector>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::scan_bwd {
 namespace {
 
 HWY_EXPORT(scan_task);
@@ -162,6 +162,6 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::scan_bwd
 
 #endif  // HWY_ONCE

@@ -3,8 +3,8 @@
 namespace ssmbench {
 namespace {
 
-const SplitRegistration forward(host_ranks(), "selective_scan_fwd");
-const SplitRegistration backward(host_ranks(), "selective_scan_bwd");
+const SplitRegistration scan_forward(host_ranks(), "selective_scan_fwd");
+const SplitRegistration scan_backward(host_ranks(), "selective_scan_bwd");
 
 }  // namespace
 }  // namespace ssmbench

@@ -9,7 +9,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_state_replay/bind.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_state_replay {
 namespace {
 
 template <class Io>
@@ -121,4 +121,4 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_state_replay

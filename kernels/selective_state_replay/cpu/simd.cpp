@@ -134,7 +134,7 @@ class HeadReplay {
   std::size_t padded_ = round_up(dstate_, lanes_);
 };
 
-void run_head(const StateReplayArgs& args, DType io, std::int64_t index, HeadToken* by_token) {
+void replay_head(const StateReplayArgs& args, DType io, std::int64_t index, HeadToken* by_token) {
   with_io_type(io, [&](auto type) {
     HeadReplay<decltype(type)>(args, index / args.heads, index % args.heads, by_token).run();
   });
@@ -147,16 +147,16 @@ HWY_AFTER_NAMESPACE();
 
 #include <vector>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::state_replay {
 namespace {
 
-HWY_EXPORT(run_head);
+HWY_EXPORT(replay_head);
 
 // Below this many states, some ten microseconds, waking threads costs more than it gains.
 constexpr std::int64_t kWorthThreads = 16384;
 
 void run(const StateReplayArgs& args, DType io) {
-  const auto run_one = HWY_DYNAMIC_DISPATCH(run_head);
+  const auto run_one = HWY_DYNAMIC_DISPATCH(replay_head);
   const std::int64_t states = args.batch * args.heads * args.headdim * args.dstate;
 #pragma omp parallel if (states > kWorthThreads)
   {
@@ -181,6 +181,6 @@ const Registration registration{{.name = "cpu-simd",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::state_replay
 
 #endif  // HWY_ONCE

@@ -202,7 +202,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <vector>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::state_update {
 namespace {
 
 HWY_EXPORT(run_head);
@@ -239,6 +239,6 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::state_update
 
 #endif  // HWY_ONCE

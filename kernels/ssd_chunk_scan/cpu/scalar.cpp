@@ -10,7 +10,7 @@
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/sequences.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_ssd_fwd {
 namespace {
 
 template <class Io>
@@ -96,4 +96,4 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_ssd_fwd

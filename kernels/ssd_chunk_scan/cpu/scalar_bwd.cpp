@@ -9,7 +9,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 
-namespace ssmbench {
+namespace ssmbench::scalar_ssd_bwd {
 namespace {
 
 float sigmoid(float x) {
@@ -186,4 +186,4 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::scalar_ssd_bwd

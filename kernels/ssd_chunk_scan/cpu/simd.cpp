@@ -231,7 +231,7 @@ HWY_AFTER_NAMESPACE();
 #include <memory>
 #include <vector>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::ssd_fwd {
 namespace {
 
 HWY_EXPORT(scan_heads);
@@ -278,7 +278,7 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::ssd_fwd
 
 namespace ssmbench {
 
@@ -290,7 +290,7 @@ SsdCall simd_ssd_scan(const Problem& problem) {
   return [=, io = problem.dtype()](const SsdArgs& args) {
     const SsdSequenceTable sequence{.count = 1, .seqlen = args.in.seqlen, .cu_seqlens = nullptr};
     const SsdStops none{};
-    simd::scan(args, sequence, none, io, plan, states->data(), *scratch);
+    simd::ssd_fwd::scan(args, sequence, none, io, plan, states->data(), *scratch);
   };
 }
 

@@ -67,7 +67,7 @@ HWY_AFTER_NAMESPACE();
 #include <memory>
 #include <vector>
 
-namespace ssmbench::simd {
+namespace ssmbench::simd::ssd_bwd {
 namespace {
 
 HWY_EXPORT(compute_task);
@@ -141,6 +141,6 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::ssd_bwd
 
 #endif  // HWY_ONCE

@@ -3,8 +3,8 @@
 namespace ssmbench {
 namespace {
 
-const SplitRegistration forward(host_ranks(), "ssd_chunk_scan_fwd");
-const SplitRegistration backward(host_ranks(), "ssd_chunk_scan_bwd");
+const SplitRegistration ssd_forward(host_ranks(), "ssd_chunk_scan_fwd");
+const SplitRegistration ssd_backward(host_ranks(), "ssd_chunk_scan_bwd");
 
 }  // namespace
 }  // namespace ssmbench
