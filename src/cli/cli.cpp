@@ -48,7 +48,7 @@ int with_stdout_written(int code) {
 int parse_and_run(const std::vector<std::string>& arguments) {
   const std::string mpi = mpi_version();
   const std::string nccl = nccl_built_with();
-  Program program("Benchmarks and validates state-space-model kernels against a fp64 reference.",
+  Program program("Benchmarks and validates state-space-model kernels against an fp64 reference.",
                   fmt::format("{}\nMPI: {}\nNCCL: {}", build_info().version, mpi.empty() ? "no" : mpi,
                               nccl.empty() ? "no" : nccl),
                   "ssmbench run configs/small.json");

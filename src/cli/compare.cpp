@@ -102,7 +102,7 @@ void add_compare(Program& program) {
   command.positional("A", options->a, "First interchange file (HDF5)");
   command.positional("B", options->b, "Second interchange file (HDF5)");
   command.positive("--timeout", "SECONDS", options->timeout, "Time limit for each case (default 6000)");
-  command.flag("--quiet", options->quiet, "Print no table; the exit code tells");
+  command.flag("--quiet", options->quiet, "Print no table, only set the exit code");
   command.runs([options] { return compare(*options); });
 }
 

@@ -244,9 +244,10 @@ void add_list(Program& program, const std::vector<std::string>& arguments) {
   command.repeated_option("--plugin", "LIBRARY", options->plugins, kPluginHelp);
   command.flag("--json", options->json, "Print JSON");
   command.flag("--calibrate", options->calibrate,
-               "devices: measure their peak rates again, and keep them for later runs");
+               "With devices: measure peak rates again and cache them for later runs");
   command.positive("--gpus", "N", options->gpus, "With --calibrate: also measure the links between N GPUs");
-  command.positive("--cpus", "N", options->cpus, "With --calibrate: the same of processes on the CPU");
+  command.positive("--cpus", "N", options->cpus,
+                   "With --calibrate: also measure the links between N CPU processes");
   command.hidden_flag("--rehearse", options->rehearse);
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
