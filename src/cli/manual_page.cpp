@@ -37,7 +37,7 @@ std::string entry(const ArgumentText& argument) {
 constexpr std::array<std::pair<int, std::string_view>, 8> kExitCodes{{
     {kOk, "everything passed"},
     {kOutOfTolerance, "an output was out of tolerance, or memory was overwritten"},
-    {kUsage, "wrong usage, or a config that makes no sense"},
+    {kUsage, "wrong usage or an invalid config"},
     {kRegression, "gate: something got slower or less exact"},
     {kDeviceOrCrash, "a device failed, an implementation crashed, or a file could not be written"},
     {kNothingMatched, "nothing matched, so nothing ran"},

@@ -76,7 +76,7 @@ std::vector<HostTensor> run_with_garbage_in_unnamed_slots(const Problem& whole,
     for_each_unnamed(cache, named, [&](std::size_t slot, std::byte* data, std::size_t bytes) {
       if (std::any_of(data, data + bytes, [](std::byte b) { return b != std::byte{kGarbage}; }))
         throw std::runtime_error(
-            fmt::format("slot {} of {}, which nobody names, does not keep its bits", slot, cache.spec.name));
+            fmt::format("slot {} of {}, which is unused, does not keep its bits", slot, cache.spec.name));
       std::memcpy(data, before + slot * bytes, bytes);
     });
   });

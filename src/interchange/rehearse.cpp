@@ -127,7 +127,7 @@ void rehearse(const std::string& file, const std::string& where, const std::func
   if (signal == SIGXCPU || signal == SIGKILL)
     reject_file(
         file, where,
-        fmt::format("damaged: reading takes more than {} s, or more memory than there is", cpu_seconds));
+        fmt::format("damaged: reading takes more than {} s, or more memory than is available", cpu_seconds));
   reject_file(file, where,
               fmt::format("damaged: HDF5 crashes while reading it ({})",
                           signal == 0 ? "abnormal exit" : strsignal(signal)));

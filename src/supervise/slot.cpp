@@ -100,7 +100,7 @@ void Slot::read_lines(int beside) {
     end(Clock::duration::zero(), true,
         Explanation{Cause::timeout,
                     is_waiting_
-                        ? fmt::format("said nothing for {:g} s while it waited for others", seconds_allowed())
+                        ? fmt::format("sent nothing for {:g} s while it waited for others", seconds_allowed())
                         : fmt::format("timed out after {:g} s", seconds_allowed())});
 }
 

@@ -110,7 +110,7 @@ void Supervisor::take_back(std::vector<Slot>& slots, JobBooks& books) {
   for (auto& slot : slots) {
     if (slot.out_of_service().empty() || slot.unit() == nullptr) continue;
     if (is_pool())
-      how_.slot.warn(fmt::format("warning: {}: goes on without this slot", slot.out_of_service()));
+      how_.slot.warn(fmt::format("warning: {}: continuing without this slot", slot.out_of_service()));
     queue_.push_front(slot.give_back());
   }
   const auto broken = std::ranges::find_if(slots, [](const Slot& slot) {

@@ -233,7 +233,7 @@ TEST_CASE("what crashes or hangs while it reads is the file's fault, in one line
           std::atomic<bool> stop = false;
           while (!stop) {
           }
-        }) == "x.h5: /cases/a: damaged: reading takes more than 1 s, or more memory than there is");
+        }) == "x.h5: /cases/a: damaged: reading takes more than 1 s, or more memory than is available");
 }
 
 TEST_CASE("reading that waits for something ends at the wall-time limit, or when it is interrupted") {

@@ -425,7 +425,7 @@ TEST_CASE("slots that nobody names keep garbage, and one that is written is foun
                                       }
                                       return outputs;
                                     }),
-                      Catch::Matchers::EndsWith(", which nobody names, does not keep its bits"));
+                      Catch::Matchers::EndsWith(", which is unused, does not keep its bits"));
   }
   CHECK(measure("slots", small_heads())[0].at_once.reason == "states are those of the batch, without slots");
 }

@@ -284,7 +284,7 @@ PartwiseComputation conv_token_by_token() {
 PartwiseComputation conv_in_slots() {
   return {.check = "slots",
           .parts_op = "causal_conv1d_update",
-          .summary = "slots that nobody names, full of garbage: they keep it, and nothing else changes",
+          .summary = "unused slots full of garbage: they keep it, and nothing else changes",
           .inapplicable = no_slots,
           .compute = [](const Problem& whole, const std::vector<HostTensor>& inputs, const RunPart& run) {
             return run_with_garbage_in_unnamed_slots(whole, inputs, run, {"source", "destination"});

@@ -36,7 +36,7 @@ std::optional<std::string> not_a_scan_of_steps(const Problem& whole) {
   if (scan.complex) return "a decoding step has real A only";
   if (scan.method != MethodId::zoh) return "a decoding step has method zoh only";
   if (!scan.variable_b || !scan.variable_c)
-    return "a decoding step takes B and C of its own, not constant ones";
+    return "a decoding step takes B and C of the step, not constant ones";
   return {};
 }
 

@@ -210,7 +210,7 @@ PartwiseComputation replay_as_steps() {
 PartwiseComputation replay_in_slots() {
   return {.check = "slots",
           .parts_op = "selective_state_replay",
-          .summary = "slots that nobody names, full of garbage: they keep it, and nothing else changes",
+          .summary = "unused slots full of garbage: they keep it, and nothing else changes",
           .inapplicable = no_slots,
           .compute = [](const Problem& whole, const std::vector<HostTensor>& inputs, const RunPart& run) {
             return run_with_garbage_in_unnamed_slots(whole, inputs, run, {"source"});
