@@ -19,7 +19,6 @@ inline constexpr int kMultiprocessors = 132;
 inline constexpr int kRegisters = 65536;           ///< of a multiprocessor
 inline constexpr int kSharedBytes = 228 * 1024;    ///< of a multiprocessor
 inline constexpr int kReservedSharedBytes = 1024;  ///< of each resident block, for the system
-inline constexpr int kMaxBlockSharedBytes = 227 * 1024;
 
 /// What each of `blocks` resident blocks of a multiprocessor may use.
 constexpr int shared_bytes_of_each(int blocks) {

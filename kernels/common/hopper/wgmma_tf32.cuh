@@ -19,8 +19,6 @@
 
 namespace ssmbench::hopper {
 
-inline constexpr int kTf32Step = 8;  ///< k of a product; 32 bytes of a row, as operand_step() has it
-
 #define SSMBENCH_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SSMBENCH_D16(i) SSMBENCH_D4(i), SSMBENCH_D4(i + 4), SSMBENCH_D4(i + 8), SSMBENCH_D4(i + 12)
 #define SSMBENCH_D32 SSMBENCH_D16(0), SSMBENCH_D16(16)

@@ -49,7 +49,7 @@ struct Layout {
 
 template <class T>
 struct SharedMemory {
-  using Places = Layout<T>;
+  using Offsets = Layout<T>;
   using Ring = hopper::Ring<T::kDepth>;  ///< of B, of B transposed, of x
   using Single = hopper::Ring<1>;        ///< of C, of z and out
   using ScalarRing = hopper::Ring<T::kScalarsDepth>;
@@ -66,21 +66,21 @@ struct SharedMemory {
   __device__ Single gates(int head) const { return {after_scalars() + (1 + head) * Single::kBytes}; }
 
   __device__ std::uint32_t b_tile(typename Ring::Position at) const {
-    return base + Places::kB + at.slot * Places::kProjection;
+    return base + Offsets::kB + at.slot * Offsets::kProjection;
   }
   __device__ std::uint32_t transposed_tile(typename Ring::Position at) const {
-    return base + Places::kBTransposed + at.slot * Places::kTransposed;
+    return base + Offsets::kBTransposed + at.slot * Offsets::kTransposed;
   }
   __device__ std::uint32_t x_tile(int head, typename Ring::Position at) const {
-    return base + Places::kX + (head * T::kDepth + at.slot) * kSquare;
+    return base + Offsets::kX + (head * T::kDepth + at.slot) * kSquare;
   }
-  __device__ std::uint32_t c_tile() const { return base + Places::kC; }
+  __device__ std::uint32_t c_tile() const { return base + Offsets::kC; }
   /// z, and out over it.
-  __device__ std::uint32_t gate_tile(int head) const { return base + Places::kGates + head * kSquare; }
+  __device__ std::uint32_t gate_tile(int head) const { return base + Offsets::kGates + head * kSquare; }
   /// M of a head, [t][s], s in the order of time_place().
-  __device__ std::uint32_t masked_tile(int head) const { return base + Places::kMasked + head * kSquare; }
+  __device__ std::uint32_t masked_tile(int head) const { return base + Offsets::kMasked + head * kSquare; }
   __device__ Scalars& scalars_of(int head, typename ScalarRing::Position at) const {
-    return reinterpret_cast<Scalars*>(pointer(base + Places::kScalars))[head * T::kScalarsDepth + at.slot];
+    return reinterpret_cast<Scalars*>(pointer(base + Offsets::kScalars))[head * T::kScalarsDepth + at.slot];
   }
   /// What lies at an address of shared memory; from the array's own, so that the compiler knows the address space.
   __device__ unsigned char* pointer(std::uint32_t address) const {
@@ -102,7 +102,7 @@ struct SharedMemory {
   }
 
  private:
-  __device__ std::uint32_t barriers() const { return base + Places::kBarriers; }
+  __device__ std::uint32_t barriers() const { return base + Offsets::kBarriers; }
   __device__ std::uint32_t after_scalars() const {
     return barriers() + (2 + kHeads) * Ring::kBytes + kHeads * ScalarRing::kBytes;
   }
