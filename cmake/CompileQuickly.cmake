@@ -1,3 +1,5 @@
+include(ProcessorCount)
+
 # ssmbench_share_headers(<target>...): headers of the standard library and fmt are parsed once for all sources of the targets,
 # which is half of what a source of usual length takes. The targets have the same compiler options. Sources include what they
 # use all the same: clang-tidy reads them without this.
@@ -10,9 +12,11 @@ function(ssmbench_share_headers first)
 endfunction()
 
 # ssmbench_compile_quickly(<target>): for code that runs once. Optimized less, which halves the time that CLI11 and JSON take.
+# g++ collects garbage from 1 GB on, where it does from 128 MB: a seventh of what JSON takes.
 function(ssmbench_compile_quickly target)
   target_compile_options(${target} PRIVATE
-    $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1> $<$<AND:$<CONFIG:Debug>,$<COMPILE_LANGUAGE:CXX>>:-O0>)
+    $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1> $<$<AND:$<CONFIG:Debug>,$<COMPILE_LANGUAGE:CXX>>:-O0>
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:--param=ggc-min-heapsize=1000000>)
 endfunction()
 
 # ssmbench_precompile(<target> <header>...): these headers too, for a target of its own.
@@ -100,18 +104,26 @@ function(ssmbench_compile_folders_together)
   endforeach()
 endfunction()
 
-# ssmbench_compile_cuda_together(<variable>): up to 12 CUDA sources become one compilation, since nvcc parses what they include
-# three times, 3 to 5 seconds. Those of an operation are a few compilations of at most a minute or so: sources that are
-# named by what they make kernels for (f32.cu, 16_bits.cu, real.cu and complex.cu) and the others; of kernels for Hopper
-# those of bf16, of tf32, and the others. Operations of less than 6 sources share compilations. What defines the same name
-# twice is then an error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since
-# 3.31.)
+# ssmbench_compile_cuda_together(<variable>): some CUDA sources become one compilation, since nvcc parses what they include three
+# times, 3 to 5 seconds. On up to 4 cores those of an operation are one, those of its kernels for Hopper another, and real.cu
+# with complex.cu a third. On more, where the longest compilation decides, they are several of at most a minute or so, of up to
+# 12 sources: those that are named by what they make kernels for (f32.cu, 16_bits.cu, bf16 and tf32 of Hopper) and the others.
+# Operations of less than 6 (8) sources share compilations. The machine code is the same. What defines the same name twice is
+# an error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since 3.31.)
 function(ssmbench_compile_cuda_together variable)
   set(compilations "")
   set(groups "")
+  ProcessorCount(cores)
+  if(cores GREATER 4)
+    set(most 12)
+    set(few 6)
+  else()
+    set(most 40)
+    set(few 8)
+  endif()
   # Explicit instantiations come after what declares them as extern.
   set(instantiations ${${variable}})
-  list(FILTER instantiations INCLUDE REGEX "/f16(_[^/]*)?[.]cu$")
+  list(FILTER instantiations INCLUDE REGEX "/(f16|bf16|f32|16_bits)(_[^/]*)?[.]cu$")
   set(others ${${variable}})
   list(REMOVE_ITEM others ${instantiations})
   foreach(source IN LISTS others instantiations)
@@ -119,10 +131,10 @@ function(ssmbench_compile_cuda_together variable)
     string(REGEX MATCH "^(kernels/[^/]*|src/.*/)" group ${path})
     if(path MATCHES "/hopper(_bwd)?/")
       string(APPEND group /hopper)
-      if(path MATCHES "/(bf16|tf32)(_[^/]*)?[.]cu$")
+      if(cores GREATER 4 AND path MATCHES "/(bf16|tf32)(_[^/]*)?[.]cu$")
         string(APPEND group /${CMAKE_MATCH_1})
       endif()
-    elseif(path MATCHES "/(f32|16_bits)[.]cu$")
+    elseif(cores GREATER 4 AND path MATCHES "/(f32|16_bits)[.]cu$")
       string(APPEND group /${CMAKE_MATCH_1})
     elseif(path MATCHES "/(real|complex)[.]cu$")
       string(APPEND group /states)
@@ -133,7 +145,7 @@ function(ssmbench_compile_cuda_together variable)
   list(REMOVE_DUPLICATES groups)
   foreach(group IN LISTS groups)
     list(LENGTH sources_of_${group} sources)
-    if(group MATCHES "^kernels/[^/]*$" AND sources LESS 6)
+    if(group MATCHES "^kernels/[^/]*$" AND sources LESS ${few})
       list(APPEND sources_of_kernels ${sources_of_${group}})
       set(sources_of_${group} "")
     endif()
@@ -141,7 +153,7 @@ function(ssmbench_compile_cuda_together variable)
   foreach(group IN LISTS groups ITEMS kernels)
     set(number 0)
     while(sources_of_${group})
-      list(SUBLIST sources_of_${group} 0 12 batch)
+      list(SUBLIST sources_of_${group} 0 ${most} batch)
       list(REMOVE_ITEM sources_of_${group} ${batch})
       set(compilation ${PROJECT_SOURCE_DIR}/${batch})
       list(LENGTH batch sources)
