@@ -43,12 +43,15 @@ Kernel kernel_of(const StepPlan& plan) {
   if (plan.shape == RowShape::one_vector) return kernel_of_shape<State, RowShape::one_vector>(plan.rows);
   if constexpr (sizeof(State) == 4)
     if (plan.shape == RowShape::two_vectors) return kernel_of_shape<State, RowShape::two_vectors>(plan.rows);
-  return replay_heads<State, RowShape::scalars, 1>;
+  if constexpr (sizeof(State) < 4)
+    if (plan.shape == RowShape::scalars) return replay_heads<State, RowShape::scalars, 1>;
+  return kernel_of_shape<State, RowShape::words>(plan.rows);
 }
 
 StepPlan plan_of(const Problem& problem, const StateReplay& replay) {
   const StateUpdate& step = replay.step;
-  if (has_products(problem, step)) return plan_products(step.batch, step.heads, step.headdim, 1);
+  if (has_products(problem, step))
+    return plan_products(step.batch, step.heads, step.headdim, 1, kStepHeadWarps);
   return plan_heads(step.batch, step.heads, step.headdim, static_cast<int>(step.dstate),
                     static_cast<int>(size_of(step.state_dtype)), replay.ring());
 }

@@ -94,7 +94,7 @@ __device__ void store_ring(const StateReplayArgs& args, const Tile& tile, const 
 }
 
 template <DType kState, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(DType::f32))
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(DType::f32, kDstate))
     replay_products(const StateReplayArgs args, const int heads_per_group) {
   using Vector = step::Quad<kState, 1>;
   using Bits = step::StateBits<kState>;
@@ -175,7 +175,13 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(D
       y[r][c] = weights.kept[c] * sums[2 * r + c];
       delta_x[r][c] = weights.delta[c] * step::RowTokens::of_row(inputs.x[c], r);
     }
-  step::store_outputs(args, rows, y, weights, inputs, delta_x, skip, is_padding);
+  step::finish_outputs(args, rows, y, weights, inputs, delta_x, skip, is_padding);
+  auto* const out = static_cast<__nv_bfloat16*>(args.out) + rows.own;
+#pragma unroll
+  for (int c = 0; c < 2; ++c)
+    if (rows.has_token(args, c))
+      *reinterpret_cast<std::uint32_t*>(out + c * rows.token_rows) =
+          pack_pair<__nv_bfloat16>(y[0][c], y[1][c]);
 }
 
 }  // namespace ssmbench::replay

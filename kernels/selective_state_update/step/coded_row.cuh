@@ -19,13 +19,16 @@ using StateBits = std::conditional_t<
     std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>>;
 
 /// States of a word, and their codes, rounded to nearest; kDraws states to words, rounded stochastically.
-/// kMost: Q of the scale, or 0 where there is none.
+/// Codes of 8 bits as f16, too: four, by pairs. kMost: Q of the scale, or 0 where there is none.
 template <DType kState>
 struct StateCodes;
 template <>
 struct StateCodes<DType::i8> {
   static constexpr float kMost = 127.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i8(word, to); }
+  __device__ static void decode_to_f16(std::uint32_t word, std::uint32_t* pairs) {
+    decode_i8_to_f16(word, pairs);
+  }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i8(from, factor); }
   __device__ static void encode(const float* from, float factor, const Draws& draws, std::uint32_t* words) {
 #pragma unroll
@@ -45,14 +48,22 @@ struct StateCodes<DType::i16> {
 template <>
 struct StateCodes<DType::e4m3> {
   static constexpr float kMost = 448.0F;
-  __device__ static void decode(std::uint32_t word, float* to) {
+  __device__ static void decode_to_f16(std::uint32_t word, std::uint32_t* pairs) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
       const __half2_raw two =
           __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(word >> 16U * i), __NV_E4M3);
-      const float2 pair = __half22float2(__half2(two));
-      to[2 * i] = pair.x;
-      to[2 * i + 1] = pair.y;
+      pairs[i] = static_cast<std::uint32_t>(two.y) << 16U | two.x;
+    }
+  }
+  __device__ static void decode(std::uint32_t word, float* to) {
+    std::uint32_t pairs[2];
+    decode_to_f16(word, pairs);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float2 two = unpack_pair<__half>(pairs[i]);
+      to[2 * i] = two.x;
+      to[2 * i + 1] = two.y;
     }
   }
   __device__ static std::uint32_t encode(const float* from, float factor) {
@@ -197,7 +208,7 @@ __device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
   using Bits = StateBits<kState>;
   constexpr int kPerWord = 4 / sizeof(Bits);
   constexpr int kPerVector = 16 / sizeof(Bits);
-  constexpr int kStep = Division::kWidth == 1 ? 1 : kDraws;
+  constexpr int kStep = Division::kWidth < kDraws ? Division::kWidth : kDraws;
 #pragma unroll
   for (int s = 0; s < Division::kStates; s += kStep) {
     const int v = s / Division::kWidth;
@@ -214,17 +225,20 @@ __device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
 #pragma unroll
         for (int i = 0; i < kDraws / kPerWord; ++i)
           parts[r].part.pieces[v][0].words[of_vector / kPerWord + i] = words[i];
-      } else {  // one of the eight that draws are for
+      } else {  // some of the eight that draws are for
         float eight[kDraws];
 #pragma unroll
-        for (float& each : eight) each = h[r][s];
+        for (int i = 0; i < kDraws; ++i) eight[i] = h[r][s + i % kStep];
         StateCodes<kState>::encode(eight, factors[r], draws[r], words);
         const unsigned element = n % kDraws;
         std::uint32_t word = words[0];
 #pragma unroll
         for (unsigned i = 1; i < kDraws / kPerWord; ++i) word = element / kPerWord == i ? words[i] : word;
-        parts[r].part.pieces[v][0].element =
-            static_cast<Bits>(word >> 8 * sizeof(Bits) * (element % kPerWord));
+        if constexpr (kStep == 1)
+          parts[r].part.pieces[v][0].element =
+              static_cast<Bits>(word >> 8 * sizeof(Bits) * (element % kPerWord));
+        else
+          parts[r].part.pieces[v][0].words[0] = word;
       }
     }
   }

@@ -44,6 +44,10 @@ Kernel instance_of_shape(bool rate_per_state, int rows) {
   if (!rate_per_state) {
     constexpr int kMost = most_rows(kShape, sizeof(State), Kernels::kSeveralTokens);
     if (rows == 1) return Kernels::template heads<Io, State, kShape, 1>;
+    if constexpr (kShape == RowShape::one_vector && !Kernels::kSeveralTokens) {  // as many lanes share a row
+      if (rows == 2 && kMost > 2) return Kernels::template heads<Io, State, kShape, 2>;
+      if (rows == 4 && kMost > 4) return Kernels::template heads<Io, State, kShape, 4>;
+    }
     return Kernels::template heads<Io, State, kShape, kMost>;
   }
   if constexpr (kShape == RowShape::one_vector) {
@@ -60,7 +64,10 @@ Kernel instance_of_dtypes(bool rate_per_state, const StepPlan& plan) {
   if constexpr (sizeof(State) == 4)
     if (plan.shape == RowShape::two_vectors)
       return instance_of_shape<Kernels, Io, State, RowShape::two_vectors>(rate_per_state, plan.rows);
-  return instance_of_shape<Kernels, Io, State, RowShape::scalars>(rate_per_state, plan.rows);
+  if constexpr (sizeof(State) < 4)
+    if (plan.shape == RowShape::scalars)
+      return instance_of_shape<Kernels, Io, State, RowShape::scalars>(rate_per_state, plan.rows);
+  return instance_of_shape<Kernels, Io, State, RowShape::words>(rate_per_state, plan.rows);
 }
 
 template <class Kernels>

@@ -25,10 +25,16 @@ StepPlan quantized_plan_of(const StateUpdate& update) {
                         !update.rate_per_state && update.tokens == 1);
 }
 
+std::int64_t slot_bytes(const StateUpdate& update) {
+  return update.heads * update.headdim * update.dstate *
+         static_cast<std::int64_t>(size_of(update.state_dtype));
+}
+
 Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
   const DType io = problem.dtype();
   if (io == DType::bf16 && !update.rate_per_state) {
-    if (update.tokens > 1 && has_products(update.headdim, update.dstate, update.tokens) && device_has_mma())
+    if (update.tokens > 1 && has_products(update.headdim, update.dstate, update.tokens, update.state_dtype) &&
+        slot_bytes(update) <= kMostSlotBytes && device_has_mma())
       return Kernels::products;
     if (update.tokens == 1 && has_coded_heads(quantized_plan_of(update), update.headdim, update.dstate,
                                               update.state_dtype, update.stochastic))
@@ -46,12 +52,22 @@ int coded_run(const StateUpdate& update) {
   return coded_heads_run(quantized_plan_of(update), update.heads_per_group(), update.stochastic);
 }
 
+int product_run_of(const StateUpdate& update) {
+  return product_run(update.batch, update.heads, update.headdim, static_cast<int>(update.dstate),
+                     update.state_dtype);
+}
+int product_warp_bytes_of(const StateUpdate& update) {
+  return product_warp_bytes(product_run_of(update), static_cast<int>(update.dstate),
+                            static_cast<int>(size_of(update.state_dtype)), update.state_dtype,
+                            static_cast<int>(update.tokens));
+}
+
 StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
   const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
   if (kernels == Kernels::products)
-    return plan_products(update.batch, update.heads, update.headdim,
-                         product_run(update.batch, update.heads, update.headdim, update.state_dtype));
+    return plan_products(update.batch, update.heads, update.headdim, product_run_of(update),
+                         product_warps(product_warp_bytes_of(update)));
   if (kernels == Kernels::channel_tiles)
     return plan_channel_tiles(update.batch, update.groups, update.heads_per_group(), update.tokens);
   if (kernels == Kernels::coded) return quantized_plan_of(update);
@@ -104,15 +120,12 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const Kernels kernels = kernels_of(problem, update);
   const StepPlan plan = plan_of(kernels, update);
   const DType io = problem.dtype();
-  const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
   const auto heads_per_group = static_cast<int>(update.heads_per_group());
   switch (kernels) {
     case Kernels::products:
-      return launch_of_plan(
-          products_kernel(update.state_dtype, update.stochastic, update.dstate), plan,
-          product_stage_bytes(plan, static_cast<int>(update.dstate), state_bytes, update.state_dtype), args,
-          storage, heads_per_group,
-          product_run(update.batch, update.heads, update.headdim, update.state_dtype));
+      return launch_of_plan(products_kernel(update.state_dtype, update.stochastic, update.dstate), plan,
+                            plan.warps * product_warp_bytes_of(update), args, storage, heads_per_group,
+                            product_run_of(update));
     case Kernels::coded_heads:
       return launch_of_plan(coded_heads_kernel(update.state_dtype, update.stochastic, update.dstate), plan, 0,
                             args, storage, heads_per_group, coded_run(update));

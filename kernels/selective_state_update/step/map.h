@@ -24,6 +24,8 @@ inline constexpr int kStepWarps = 4;
 /// Vectors of 16 bytes that a thread has in flight, of states in f32 and in 16 bits.
 inline constexpr int kStepWideVectors = 4;
 inline constexpr int kStepNarrowVectors = 8;
+/// Rows of words that a thread holds, of which each takes up to eight registers.
+inline constexpr int kStepWordRows = 4;
 /// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
 /// Rows of quantized states that a thread holds, form mamba2 and one token; and where fewer lanes share a
@@ -39,16 +41,19 @@ inline constexpr int kStepRandomQuantizedBlocks = 8;
 /// Tokens that tensor cores take at once, and rows of a warp there.
 inline constexpr int kProductTokens = 8;
 inline constexpr int kProductRows = 16;
+/// The most such tiles of rows of a warp, one after the other: x and z of all are in shared memory.
+inline constexpr int kProductRun = 8;
 /// Such tiles of rows whose states a warp has in shared memory or under way to it.
 inline constexpr int kProductStages = 2;
 /// Whether B and C of a head are in shared memory: not beside states in f32, which fill it, nor in i16, of
 /// which all are in registers for the scale of a row, two operands each.
-constexpr bool stages_projections(DType state) {
+SSMBENCH_HD constexpr bool stages_projections(DType state) {
   return state != DType::f32 && state != DType::i16;
 }
-/// Blocks that a multiprocessor has registers for: 128 a thread, or 168 with B and C.
-constexpr int product_blocks(DType state) {
-  return stages_projections(state) ? 8 : 6;
+/// Blocks that a multiprocessor has registers for: 128 a thread, or 168 with B and C; of 256 states there is
+/// no shared memory for more.
+constexpr int product_blocks(DType state, int dstate) {
+  return dstate > 128 ? 4 : stages_projections(state) ? 8 : 6;
 }
 /// The most heads of a block of states of 8 bits that are rounded stochastically (to nearest it has one), and
 /// the fewest blocks of a multiprocessor that are left.
@@ -76,24 +81,29 @@ inline constexpr std::int64_t kStepManyWarps = 256;
 enum class RowShape {
   one_vector,   ///< 16 bytes of neighbouring states per lane: a row has at most 32 such vectors
   two_vectors,  ///< twice that, half a row apart or less
-  scalars,      ///< every lanes-th state, at most eight: any dstate
+  words,        ///< every lanes-th 4 bytes: rows of no whole vectors
+  scalars,      ///< every lanes-th state, at most eight: rows of no whole words
 };
 
 /// States in a vector of a lane.
 SSMBENCH_HD constexpr int vector_states(RowShape shape, int state_bytes) {
-  return shape == RowShape::scalars ? 1 : 16 / state_bytes;
+  return shape == RowShape::scalars ? 1 : (shape == RowShape::words ? 4 : 16) / state_bytes;
 }
-/// Vectors that a lane has of a row.
-SSMBENCH_HD constexpr int vectors_per_row(RowShape shape) {
-  return shape == RowShape::one_vector ? 1 : shape == RowShape::two_vectors ? 2 : 8;
+/// Vectors that a lane has of a row: words of at most 16 states.
+SSMBENCH_HD constexpr int vectors_per_row(RowShape shape, int state_bytes) {
+  return shape == RowShape::one_vector    ? 1
+         : shape == RowShape::two_vectors ? 2
+         : shape == RowShape::words       ? (state_bytes == 1 ? 4 : 8)
+                                          : 8;
 }
 /// The most rows that a thread holds at once, form mamba2.
 SSMBENCH_HD constexpr int most_rows(RowShape shape, int state_bytes, bool several_tokens) {
   if (shape == RowShape::scalars) return 1;
+  if (shape == RowShape::words && !several_tokens) return kStepWordRows;
   const int vectors = several_tokens     ? kStepTokenStates / vector_states(shape, state_bytes)
                       : state_bytes == 4 ? kStepWideVectors
                                          : kStepNarrowVectors;
-  return vectors / vectors_per_row(shape);
+  return vectors / vectors_per_row(shape, state_bytes);
 }
 
 /// Blocks are (tile, section, batch tile). Form mamba2: a section is a head, a tile a run of its head dims, a
@@ -135,12 +145,17 @@ namespace step_detail {
 constexpr StepPlan plan_row(int dstate, int state_bytes) {
   const auto n = static_cast<unsigned>(dstate);
   const auto per_vector = static_cast<unsigned>(16 / state_bytes);
+  const unsigned per_word = per_vector / 4;
   StepPlan plan{};
-  plan.shape = n % per_vector != 0              ? RowShape::scalars
-               : n / per_vector <= kWarpThreads ? RowShape::one_vector
-                                                : RowShape::two_vectors;
-  const unsigned items = plan.shape == RowShape::scalars ? n : n / per_vector;
-  plan.lanes_log2 = std::countr_zero(std::bit_ceil(std::min(items, unsigned{kWarpThreads})));
+  plan.shape = n % per_vector == 0
+                   ? (n / per_vector <= kWarpThreads ? RowShape::one_vector : RowShape::two_vectors)
+               : n % per_word == 0 ? RowShape::words
+                                   : RowShape::scalars;
+  const auto words = static_cast<unsigned>(vectors_per_row(RowShape::words, state_bytes));
+  const unsigned lanes = plan.shape == RowShape::words     ? (n / per_word + words - 1) / words
+                         : plan.shape == RowShape::scalars ? n
+                                                           : n / per_vector;
+  plan.lanes_log2 = std::countr_zero(std::bit_ceil(std::min(lanes, unsigned{kWarpThreads})));
   return plan;
 }
 
@@ -158,7 +173,7 @@ constexpr StepPlan plan_heads(std::int64_t batch, std::int64_t heads, std::int64
                               int state_bytes, std::int64_t tokens) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
   plan.rows = most_rows(plan.shape, state_bytes, tokens > 1);
-  if (plan.rows > plan.lanes()) plan.rows = 1;
+  if (plan.rows > plan.lanes()) plan.rows = tokens > 1 || plan.shape == RowShape::words ? 1 : plan.lanes();
   const auto warps = [&] { return ceil_div(headdim, std::int64_t{plan.rows} * plan.rows_per_pass()); };
   if (warps() * heads * batch < kStepManyWarps) plan.rows = 1;
   const std::int64_t most = tokens > 1 ? kStepWarps : kStepHeadWarps;
@@ -213,9 +228,15 @@ constexpr bool has_channel_tiles(std::int64_t batch, std::int64_t groups, std::i
              h200::kMultiprocessors;
 }
 
-/// Tokens by tensor cores: whether heads have them, whose rows lanes take by two, and the plan.
+/// Tokens by tensor cores: whether heads have them, whose rows lanes take by two.
 constexpr bool has_products(std::int64_t headdim, std::int64_t dstate, std::int64_t tokens) {
   return headdim % 2 == 0 && (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
+}
+/// The same of selective_state_update, where x is brought by 16 bytes; of 256 states, where no row has to be
+/// in registers for its scale.
+constexpr bool has_products(std::int64_t headdim, std::int64_t dstate, std::int64_t tokens, DType state) {
+  const bool is_wide = dstate == 256 && (state == DType::f32 || state == DType::f16 || state == DType::bf16);
+  return headdim % 8 == 0 && has_products(headdim, is_wide ? 128 : dstate, tokens);
 }
 /// Tiles of kProductRows rows that a warp takes, of a head: what it knows of the head serves all of them. As
 /// many as give every resident warp a run, and runs of the same length.
@@ -226,25 +247,44 @@ constexpr int run_of_tiles(std::int64_t batch, std::int64_t heads, std::int64_t 
   const std::int64_t most = std::min({ceil_div(tiles * heads * batch, warps), tiles, longest});
   return static_cast<int>(ceil_div(tiles, ceil_div(tiles, most)));
 }
-constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim, DType state) {
-  return run_of_tiles(batch, heads, headdim, std::int64_t{product_blocks(state)} * kStepHeadWarps, headdim);
+constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
+                          DType state) {
+  return run_of_tiles(batch, heads, headdim, std::int64_t{product_blocks(state, dstate)} * kStepHeadWarps,
+                      kProductRun);
 }
-constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int run) {
+constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int run,
+                                 int most_warps) {
   StepPlan plan{};
   plan.shape = RowShape::one_vector;
   plan.lanes_log2 = 2;
   plan.rows = 2 * run;
   const std::int64_t warps = ceil_div(headdim, std::int64_t{kProductRows} * run);
-  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
+  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, most_warps));
   plan.tiles = ceil_div(warps, plan.warps);
   plan.sections = heads;
   plan.batch_tiles = batch;
   return plan;
 }
-/// Bytes of shared memory of a block: stages of states; B and C, eight tokens each.
-constexpr int product_stage_bytes(const StepPlan& plan, int dstate, int state_bytes, DType state) {
+/// Words of a token's x that a warp has in shared memory, and of z: two rows each. Beside states of 8 bits there
+/// is room for some more, so that lanes of different tokens find theirs in different banks.
+SSMBENCH_HD constexpr int product_token_words(int run, int state_bytes) {
+  return run * kProductRows / 2 + (state_bytes == 1 ? 4 : 0);
+}
+/// Bytes of shared memory of a warp: stages of states, and B and C, eight tokens each; and what its rows
+/// have, x and z of each token and a scale.
+SSMBENCH_HD constexpr int product_state_bytes(int dstate, int state_bytes, DType state) {
   const int projections = stages_projections(state) ? 2 * kProductTokens * dstate * 2 : 0;
-  return plan.warps * (kProductStages * kProductRows * dstate * state_bytes + projections);
+  return kProductStages * kProductRows * dstate * state_bytes + projections;
+}
+SSMBENCH_HD constexpr int product_row_bytes(int run, int state_bytes, int tokens) {
+  return 4 * (2 * tokens * product_token_words(run, state_bytes) + run * kProductRows);
+}
+/// All of a warp, and the most warps of a block that have it.
+constexpr int product_warp_bytes(int run, int dstate, int state_bytes, DType state, int tokens) {
+  return product_state_bytes(dstate, state_bytes, state) + product_row_bytes(run, state_bytes, tokens);
+}
+constexpr int product_warps(int warp_bytes) {
+  return std::min(kStepHeadWarps, kDefaultSharedBytes / warp_bytes);
 }
 
 /// Quantized states, batch rows of each of heads × headdim. With several rows a thread blocks are those of

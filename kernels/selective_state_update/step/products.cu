@@ -8,6 +8,8 @@ namespace {
 
 template <DType kState, bool kStochastic>
 ProductsKernel kernel_of(std::int64_t dstate) {
+  if constexpr (has_products(8, 256, 2, kState))
+    if (dstate == 256) return tokens_products<kState, kStochastic, 256>;
   return dstate == 64 ? tokens_products<kState, kStochastic, 64> : tokens_products<kState, kStochastic, 128>;
 }
 template <DType kState>

@@ -18,7 +18,8 @@
 //   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
 //   tiles    a warp takes several such tiles of its head one after the other: C, B and what they share stay in
 //            registers (C and B in shared memory beside states in f16, bf16 and 8 bits), and the states of the
-//            next tile are on their way to shared memory meanwhile
+//            next tile are on their way to shared memory meanwhile. x, z and the scales of all tiles are
+//            brought there first, and out takes the place of x: tiles find them without addresses of their own
 //
 // Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
 // truncation. Nothing is shared between warps. Tokens that come after t have no part
@@ -28,21 +29,133 @@
 
 namespace ssmbench::step {
 
-/// What a tile has beside its states.
-template <DType kState>
-struct TileInputs {
-  float scale[2]{1.0F, 1.0F};
-  RowTokens tokens;
-
-  /// `scales`: of row `first` and those behind it; they are not read for padding.
-  __device__ TileInputs(const StateUpdateArgs& args, const float* scales, const ProductRows& rows,
-                        bool is_padding)
-      : tokens(args, rows) {
-    if (!kHasScale<kState> || !rows.are_there || is_padding) return;
-    const float2 two = *reinterpret_cast<const float2*>(scales);
-    scale[0] = two.x;
-    scale[1] = two.y;
+/// x, z and out of a warp's rows at all tokens, and the scales of these, in shared memory. They are brought
+/// and stored by vectors of eight rows, and used by words of two.
+class RunInputs {
+ public:
+  /// Behind `stage_bytes` of each warp's states. `rows`: the warp's first tile. `run`: its tiles.
+  __device__ RunInputs(const StateUpdateArgs& args, const ProductRows& rows, int run, int state_bytes,
+                       int stage_bytes)
+      : words_(product_token_words(run, state_bytes)), tokens_(static_cast<int>(args.tokens)) {
+    extern __shared__ uint4 staged[];
+    const auto warps = static_cast<int>(blockDim.x) / kWarpThreads;
+    const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+    x_ = reinterpret_cast<std::uint32_t*>(reinterpret_cast<char*>(staged) + warps * stage_bytes +
+                                          warp * product_row_bytes(run, state_bytes, tokens_));
+    tile_ = x_ + 2 * rows.column * words_ + rows.token;
+    has_token_[0] = 2 * rows.column < tokens_;
+    has_token_[1] = 2 * rows.column + 1 < tokens_;
+    const int first = rows.first - 2 * rows.token;
+    vectors_ = min(run * kProductRows, rows.headdim - first) / kRowsOfVector;
+    run_vectors_ = run * kProductRows / kRowsOfVector;
+    token_log2_ = kWarpThreads - __clz(run_vectors_ - 1);
+    token_vectors_ = static_cast<unsigned>(args.heads) * rows.headdim / kRowsOfVector;
+    from_ = (rows.step(args, 0) * args.heads + rows.head) * rows.headdim + first;
   }
+  /// Starts to bring x and z: zeros of rows that are not there.
+  __device__ void load(const StateUpdateArgs& args) const {
+    for_each_vector([&](int shared, std::int64_t at, bool is_there) {
+      const int bytes = is_there ? 16 : 0;
+      copy_async_16(shared_address(x_ + shared), static_cast<const __nv_bfloat16*>(args.x) + at, bytes);
+      if (args.z != nullptr)
+        copy_async_16(shared_address(x_ + tokens_ * words_ + shared),
+                      static_cast<const __nv_bfloat16*>(args.z) + at, bytes);
+    });
+  }
+  /// Starts to bring scales from that of row 0 on.
+  __device__ void load_scales(const float* from, bool is_padding) const {
+    if (lane() < 2 * vectors_)
+      copy_async_16(shared_address(scale_of(4 * lane())), from + 4 * lane(), is_padding ? 0 : 16);
+  }
+  /// To the tile behind.
+  __device__ void advance() { tile_ += kProductRows / 2; }
+
+  /// Of the lane's two rows at tokens 2q and 2q + 1.
+  __device__ RowTokens tokens(bool has_z) const {
+    RowTokens of;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (has_token_[c]) of.x[c] = tile_[c * words_];
+      if (has_token_[c] && has_z) of.z[c] = tile_[(tokens_ + c) * words_];
+    }
+    return of;
+  }
+  __device__ void put_out(const float (&y)[2][2]) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c)
+      if (has_token_[c]) tile_[c * words_] = pack_pair<__nv_bfloat16>(y[0][c], y[1][c]);
+  }
+  /// Scales of rows `row` and row + 1 of the warp's.
+  __device__ float2 scales(int row) const {
+    return *reinterpret_cast<const float2*>(scale_of(row));
+  }
+  /// Stores out of all tiles; all lanes of the warp take part.
+  __device__ void store_outputs(const StateUpdateArgs& args) const {
+    __syncwarp();
+    for_each_vector([&](int shared, std::int64_t at, bool is_there) {
+      if (is_there)
+        *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(args.out) + at) =
+            *reinterpret_cast<const uint4*>(x_ + shared);
+    });
+  }
+
+ private:
+  static constexpr int kRowsOfVector = 8;
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x) % kWarpThreads;
+  }
+  __device__ std::uint32_t* scale_of(int row) const {
+    return x_ + 2 * tokens_ * words_ + row;
+  }
+  /// Calls `visit` for the lane's vectors of all tokens: its first word here, its row in memory, whether that is
+  /// there.
+  template <class Visit>
+  __device__ void for_each_vector(const Visit& visit) const {
+#pragma unroll 1
+    for (int i = lane(); i < tokens_ << token_log2_; i += kWarpThreads) {
+      const int t = i >> token_log2_;
+      const int vector = i - (t << token_log2_);
+      if (vector < run_vectors_)
+        visit(t * words_ + vector * kRowsOfVector / 2,
+              from_ + (std::uint64_t{static_cast<unsigned>(t)} * token_vectors_ + vector) * kRowsOfVector,
+              vector < vectors_);
+    }
+  }
+
+  int words_, tokens_;
+  std::uint32_t *x_, *tile_;  ///< the lane's words of its tile at token 2q
+  bool has_token_[2];
+  int run_vectors_;         ///< of rows of all tiles
+  int vectors_;             ///< of those that are there
+  int token_log2_;          ///< numbers of vectors from one token to the next
+  unsigned token_vectors_;  ///< vectors from one token to the next in memory
+  std::int64_t from_;       ///< the warp's first row at token 0 there
+};
+
+/// Where a lane's rows of a tile are in each slot, or step, of a tensor of states.
+template <DType kState, int kDstate>
+class TilePlaces {
+ public:
+  using Bits = StateBits<kState>;
+
+  __device__ TilePlaces(const StateUpdateArgs& args, const ProductRows& rows)
+      : slot_rows_(static_cast<unsigned>(args.heads) * rows.headdim),
+        row_(static_cast<unsigned>(rows.head) * rows.headdim + rows.first) {}
+  __device__ void advance() { row_ += kProductRows; }
+  /// The lane's first vector.
+  __device__ Bits* state(void* states, int slot, int column) const {
+    return row_at(static_cast<Bits*>(states) + std::uint64_t{row_} * kDstate + column * (16 / sizeof(Bits)),
+                  slot, slot_rows_ * static_cast<unsigned>(kDstate * sizeof(Bits)));
+  }
+  /// The scale of row first + q.
+  __device__ float* scale(float* scales, int slot, int column) const {
+    return row_at(scales + row_ + column, slot, slot_rows_ * static_cast<unsigned>(sizeof(float)));
+  }
+  /// Row `first` among those of all slots.
+  __device__ std::int64_t row(int slot) const { return std::int64_t{slot} * slot_rows_ + row_; }
+
+ private:
+  unsigned slot_rows_, row_;
 };
 
 /// A token whose state is stored.
@@ -68,7 +181,31 @@ struct StoredToken {
   }
 };
 
-/// What the tiles of a head have in common. B: transposed.
+/// What the tiles of a head have in common, as it lies in memory.
+template <class Row>
+struct StoredHead {
+  ProjectionPart<Row> B, C;  ///< of token g
+  StoredDt<__nv_bfloat16> dt;
+  float rate, skip = 0.0F, dt_bias = 0.0F;
+  int destinations = -1;  ///< of token g
+  bool has_token;
+
+  __device__ StoredHead(const StateUpdateArgs& args, const ProductRows& rows, int heads_per_group)
+      : rate(args.A[rows.head]), has_token(rows.token < static_cast<int>(args.tokens)) {
+    const std::int64_t step = rows.step(args, rows.token);
+    const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * args.dstate;
+    const Row division{rows.column, static_cast<int>(args.dstate), 0};
+    B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
+    C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
+    if (args.D != nullptr) skip = args.D[rows.head];
+    if (args.dt_bias != nullptr) dt_bias = args.dt_bias[rows.head];
+    if (!has_token) return;
+    dt = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head);
+    destinations = static_cast<int>(destination_of(args, rows.b, rows.token));
+  }
+};
+
+/// What they share. B: transposed.
 template <DType kState, int kVectors>
 struct ProductHead {
   using Row = Quad<kState, kVectors>;
@@ -82,34 +219,22 @@ struct ProductHead {
   int destinations;  ///< of token g
   StoredToken known_first;
 
-  __device__ ProductHead(const StateUpdateArgs& args, const ProductRows& rows, int heads_per_group) {
-    const std::int64_t step = rows.step(args, rows.token);
-    const bool has_token = rows.token < static_cast<int>(args.tokens);
-    const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * args.dstate;
-    const Row division{rows.column, static_cast<int>(args.dstate), 0};
-    ProjectionPart<Row> stored_B, stored_C;
-    stored_B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
-    stored_C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
-    const float rate = args.A[rows.head];
-    skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
-    destinations = has_token ? static_cast<int>(destination_of(args, rows.b, rows.token)) : -1;
-    float delta = 0.0F;
-    if (has_token)
-      delta = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head)
-                  .step_size(args, args.dt_bias != nullptr ? args.dt_bias[rows.head] : 0.0F);
+  __device__ ProductHead(const StateUpdateArgs& args, const ProductRows& rows, const StoredHead<Row>& stored)
+      : skip(stored.skip), destinations(stored.destinations) {
+    const float delta = stored.has_token ? stored.dt.step_size(args, stored.dt_bias) : 0.0F;
     float products[4]{};  // C·B
     std::uint32_t words_of_B[kWords], words_of_C[kWords];
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) words_of_C[i] = stored_C.word(i);
+    for (int i = 0; i < kWords; ++i) words_of_C[i] = stored.C.word(i);
 #pragma unroll
     for (int i = 0; i < kWords; i += 2) {
-      mma_bf16(products, {words_of_C[i], 0, words_of_C[i + 1], 0}, stored_B.word(i), stored_B.word(i + 1));
-      words_of_B[i] = transposed(stored_B.word(i));
-      words_of_B[i + 1] = transposed(stored_B.word(i + 1));
+      mma_bf16(products, {words_of_C[i], 0, words_of_C[i + 1], 0}, stored.B.word(i), stored.B.word(i + 1));
+      words_of_B[i] = transposed(stored.B.word(i));
+      words_of_B[i + 1] = transposed(stored.B.word(i + 1));
     }
     B.set(words_of_B);
     C.set(words_of_C);
-    weights = TokenWeights(delta, rate, products, rows);
+    weights = TokenWeights(delta, stored.rate, products, rows);
     if constexpr (kKnowsFirst) known_first.next(args, weights.decay, destinations);
   }
   /// The first token whose state is stored.
@@ -166,12 +291,11 @@ __device__ void update_codes(float (&h)[2][kStates], float (&kept)[2], const flo
 
 /// States of a tile with scales. `h`: those before the first token, where they are unpacked once.
 template <DType kState, bool kStochastic, int kVectors>
-__device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const StateStorage& storage,
-                                           const ProductRows& rows,
-                                           float (&h)[2][Quad<kState, kVectors>::kStates],
-                                           const StagedTile<kState, kVectors>& staged,
-                                           const float (&scale)[2], const float (&delta_x)[2][2],
-                                           const ProductHead<kState, kVectors>& of_head) {
+__device__ __forceinline__ void step_coded(
+    const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
+    const TilePlaces<kState, 4 * Quad<kState, kVectors>::kStates>& places,
+    float (&h)[2][Quad<kState, kVectors>::kStates], const StagedTile<kState, kVectors>& staged,
+    const float (&scale)[2], const float (&delta_x)[2][2], const ProductHead<kState, kVectors>& of_head) {
   constexpr int kWidth = Quad<kState, 1>::kWidth;
   using Row = Quad<kState, kVectors>;
   const int even = 2 * rows.column;
@@ -200,18 +324,19 @@ __device__ __forceinline__ void step_coded(const StateUpdateArgs& args, const St
       }
     }
     const float unit[2]{kUnpackedOnce<kState> ? kept[0] : 1.0F, kUnpackedOnce<kState> ? kept[1] : 1.0F};
-    store_coded<kState, kStochastic, Row>(h, unit, args.state, storage.scale,
-                                          rows.row(args, stored.destination), rows, rounding);
+    store_coded<kState, kStochastic, Row>(h, unit, places.state(args.state, stored.destination, rows.column),
+                                          places.scale(storage.scale, stored.destination, rows.column),
+                                          places.row(stored.destination), rows, rounding);
   }
 }
 
 /// The same without scales.
 template <DType kState, bool kStochastic, int kVectors>
-__device__ __forceinline__ void step_states(const StateUpdateArgs& args, const StateStorage& storage,
-                                            const ProductRows& rows,
-                                            const StagedTile<kState, kVectors>& staged,
-                                            const float (&delta_x)[2][2],
-                                            const ProductHead<kState, kVectors>& of_head) {
+__device__ __forceinline__ void step_states(
+    const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
+    const TilePlaces<kState, 4 * Quad<kState, kVectors>::kStates>& places,
+    const StagedTile<kState, kVectors>& staged, const float (&delta_x)[2][2],
+    const ProductHead<kState, kVectors>& of_head) {
   float kept[2]{1.0F, 1.0F};
 #pragma unroll 1
   for (StoredToken stored = of_head.first_stored(args); stored.token < static_cast<int>(args.tokens);
@@ -226,34 +351,28 @@ __device__ __forceinline__ void step_states(const StateUpdateArgs& args, const S
       if (tensor == 0 ? stored.destination < 0 : args.intermediate == nullptr) continue;
       Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
       rounding.is_stochastic = kStochastic;
-      store_update<kState>(staged, kept, operands, of_head.B, tensor == 0 ? args.state : args.intermediate,
-                           rows.row(args, tensor == 0 ? stored.destination : rows.step(args, stored.token)),
-                           rows, rounding);
+      const int at = tensor == 0 ? stored.destination : static_cast<int>(rows.step(args, stored.token));
+      store_update<kState>(staged, kept, operands, of_head.B,
+                           places.state(tensor == 0 ? args.state : args.intermediate, at, rows.column),
+                           places.row(at), rows, rounding);
     }
   }
 }
 
 /// Outputs of a tile's tokens, and its states where they are stored.
 template <DType kState, bool kStochastic, int kVectors>
-__device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const StateStorage& storage,
-                                          const ProductRows& rows, const StagedTile<kState, kVectors>& staged,
-                                          const TileInputs<kState>& inputs,
-                                          const ProductHead<kState, kVectors>& of_head, bool is_padding) {
+__device__ __forceinline__ void step_tile(
+    const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
+    const TilePlaces<kState, 4 * Quad<kState, kVectors>::kStates>& places,
+    const StagedTile<kState, kVectors>& staged, RunInputs& inputs, const float (&scale)[2],
+    const ProductHead<kState, kVectors>& of_head, bool is_padding) {
   using Vector = Quad<kState, 1>;
   using Row = Quad<kState, kVectors>;
   const TokenWeights& weights = of_head.weights;
   float sums[4], y[2][2], delta_x[2][2];
   [[maybe_unused]] float h[2][kHasScale<kState> ? Row::kStates : 1];
   if constexpr (kUnpackedOnce<kState>) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      float vector[2][Vector::kWidth];
-      staged.decode(v, vector);
-      put_vector(h, vector, v);
-    }
-#pragma unroll
-    for (int i = 0; i < 2 * Row::kStates; ++i)  // else they are made again
-      asm volatile("" : "+f"(h[i / Row::kStates][i % Row::kStates]));
+    staged.decode_all(h);
     contract<kStateParts<kState>, Vector::kWidth, kVectors>(sums, of_head.C, [&](int v, int i, auto& pairs) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -265,59 +384,81 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
     contract<kStateParts<kState>, Vector::kWidth, kVectors>(
         sums, of_head.C, [&](int v, int i, auto& pairs) { staged.operands(v, i, pairs); });
   }
+  const RowTokens tokens = inputs.tokens(args.z != nullptr);
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      y[r][c] = weights.kept[c] * (inputs.scale[r] * sums[2 * r + c]);
-      delta_x[r][c] = weights.delta[c] * RowTokens::of_row(inputs.tokens.x[c], r);
+      y[r][c] = weights.kept[c] * (scale[r] * sums[2 * r + c]);
+      delta_x[r][c] = weights.delta[c] * RowTokens::of_row(tokens.x[c], r);
     }
-  store_outputs(args, rows, y, weights, inputs.tokens, delta_x, of_head.skip, is_padding);
+  finish_outputs(args, rows, y, weights, tokens, delta_x, of_head.skip, is_padding);
+  inputs.put_out(y);
   if constexpr (kHasScale<kState>)
-    step_coded<kState, kStochastic, kVectors>(args, storage, rows, h, staged, inputs.scale, delta_x, of_head);
+    step_coded<kState, kStochastic, kVectors>(args, storage, rows, places, h, staged, scale, delta_x,
+                                              of_head);
   else
-    step_states<kState, kStochastic>(args, storage, rows, staged, delta_x, of_head);
+    step_states<kState, kStochastic>(args, storage, rows, places, staged, delta_x, of_head);
+}
+
+/// The slot that row b of the batch starts from, as a number of each lane: one that is known to be the same
+/// in all would be moved to a uniform register, and be waited for there.
+__device__ inline int slot_of_lane(const StateUpdateArgs& args, int b) {
+  unsigned lane = 0;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return args.source == nullptr ? b : args.source[b + lane / kWarpThreads];
 }
 
 /// A warp takes `run` tiles of a head one after the other, and has the states of the next one under way.
 template <DType kState, bool kStochastic, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(kState))
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, product_blocks(kState, kDstate))
     tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,
                     const int run) {
   using Staged = StagedTile<kState, kDstate / (4 * Quad<kState, 1>::kWidth)>;
+  constexpr int kWidth = Quad<kState, 1>::kWidth;
   const int first = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads) * run;
-  const std::int64_t source = source_of(args, blockIdx.z);
+  // What does not depend on the slot is on its way before that is waited for.
+  const int source = slot_of_lane(args, static_cast<int>(blockIdx.z));
   ProductRows rows(args, blockIdx.z, static_cast<int>(blockIdx.y), first);
-  const std::int64_t of_source = rows.row(args, source) - rows.first;
-  int ahead = first * kProductRows;  // tiles are loaded from this row of the head on
+  RunInputs inputs(args, rows, run, sizeof(StateBits<kState>),
+                   product_state_bytes(kDstate, sizeof(StateBits<kState>), kState));
+  inputs.load(args);
+  const StoredHead<Quad<kState, Staged::kVectors>> stored(args, rows, heads_per_group);
+  TilePlaces<kState, kDstate> places(args, rows);
+  int ahead = rows.headdim - first * kProductRows;  // rows from the next tile to be loaded on
+  const StateBits<kState>* from = static_cast<const StateBits<kState>*>(args.state) +
+                                  (rows.row(args, source) - 2 * rows.token) * kDstate +
+                                  Staged::first_copied() * kWidth;
   const auto load = [&](int i) {
-    if (i < run)
-      Staged(i % kProductStages)
-          .load(static_cast<const StateBits<kState>*>(args.state) + (of_source + ahead) * kDstate,
-                source < 0 ? 0 : rows.headdim - ahead);
+    if (i < run) Staged(i % kProductStages).load(from, source < 0 ? 0 : ahead);
     copy_async_commit();
-    ahead += kProductRows;
+    from += kProductRows * kDstate;
+    ahead -= kProductRows;
   };
-  const auto inputs_of = [&](const ProductRows& of) {
-    return TileInputs<kState>(args, storage.scale + of_source + of.first, of, source < 0);
-  };
+  if constexpr (kHasScale<kState>)
+    inputs.load_scales(storage.scale + rows.row(args, source) - 2 * rows.token, source < 0);
 #pragma unroll
   for (int i = 0; i < kProductStages; ++i) load(i);
-  TileInputs<kState> next = inputs_of(rows);
-  const ProductHead<kState, Staged::kVectors> of_head(args, rows, heads_per_group);
+  const ProductHead<kState, Staged::kVectors> of_head(args, rows, stored);
 #pragma unroll 1
   for (int i = 0; i < run; ++i) {
-    const TileInputs<kState> inputs = next;
-    const ProductRows here = rows;
-    rows.advance();
-    if (i + 1 < run) next = inputs_of(rows);
     copy_async_wait<kProductStages - 1>();
     __syncwarp();  // what other lanes have copied
-    step_tile<kState, kStochastic>(args, storage, here, Staged(i % kProductStages), inputs, of_head,
-                                   source < 0);
+    float scale[2]{1.0F, 1.0F};
+    if (kHasScale<kState> && rows.are_there && source >= 0) {
+      const float2 two = inputs.scales(i * kProductRows + 2 * rows.token);
+      scale[0] = two.x;
+      scale[1] = two.y;
+    }
+    step_tile<kState, kStochastic>(args, storage, rows, places, Staged(i % kProductStages), inputs, scale,
+                                   of_head, source < 0);
     __syncwarp();  // all have read it
     load(i + kProductStages);
+    rows.advance();
+    places.advance();
+    inputs.advance();
   }
+  inputs.store_outputs(args);
 }
 
 }  // namespace ssmbench::step

@@ -16,6 +16,7 @@ template <DType kState>
 QuantizedKernel kernel_of(bool is_stochastic, const StepPlan& plan) {
   if (plan.rows == 1)
     return plan.shape == RowShape::one_vector ? quantized_rows<kState, RowShape::one_vector>
+           : plan.shape == RowShape::words    ? quantized_rows<kState, RowShape::words>
                                               : quantized_rows<kState, RowShape::scalars>;
   if constexpr (kHasRandom<kState>)
     if (is_stochastic) return heads_kernel_of<kState, true>(plan.rows);

@@ -72,7 +72,7 @@ __device__ T* row_at(T* first, int i, unsigned bytes) {
 template <class State, RowShape kShape>
 struct Lanes {
   static constexpr int kWidth = vector_states(kShape, sizeof(State));
-  static constexpr int kVectors = vectors_per_row(kShape);
+  static constexpr int kVectors = vectors_per_row(kShape, sizeof(State));
   static constexpr int kStates = kWidth * kVectors;
   int lane, lanes, dstate;
 

@@ -52,6 +52,18 @@ SSMBENCH_HD inline void decode_i8(std::uint32_t word, float* to) {
   for (unsigned i = 0; i < 4; ++i)
     to[i] = float_of(select_bytes(biased, kIntegerBits, 0x7650U | i)) - (kIntegerBase + 128.0F);
 }
+/// The same as two pairs of f16, which have 11 bits: 1024 + k has k in its lowest ones.
+#ifdef __CUDACC__
+__device__ inline void decode_i8_to_f16(std::uint32_t word, std::uint32_t* pairs) {
+  constexpr std::uint32_t kBases = 0x64646464U;  // upper bytes of 1024
+  const std::uint32_t biased = word ^ 0x80808080U;
+  for (unsigned i = 0; i < 2; ++i) {
+    const std::uint32_t pair = select_bytes(biased, kBases, i == 0 ? 0x4140U : 0x4342U);
+    const __half2 codes = __hsub2(reinterpret_cast<const __half2&>(pair), __float2half2_rn(1152.0F));
+    pairs[i] = reinterpret_cast<const std::uint32_t&>(codes);
+  }
+}
+#endif
 /// The two signed halves of a word, the lower one first.
 SSMBENCH_HD inline void decode_i16(std::uint32_t word, float* to) {
   const std::uint32_t biased = word ^ 0x80008000U;
@@ -90,7 +102,15 @@ SSMBENCH_HD inline float scale_of_row(float largest, float inverse_most) {
 /// Q/largest for Q = `most`, no number between two codes being rounded past the largest one: `largest` times
 /// that is at most Q. Where scale_of_row is at its least, the reciprocal of that.
 SSMBENCH_HD inline float factor_of_row(float largest, float most) {
-  const float factor = fminf(most / largest, 0x1p126F);
+#ifdef __CUDA_ARCH__
+  // Without the branches of a division, by quarters: no reciprocal is subnormal. NaN where it is not finite.
+  const float inverse = reciprocal_approximate(0.25F * largest);
+  const float near = 0.25F * most * inverse;
+  const float quotient = fmaf(fmaf(-0.25F * largest, near, 0.25F * most), inverse, near);
+#else
+  const float quotient = most / largest;
+#endif
+  const float factor = fminf(quotient, 0x1p126F);
   return fmaf(largest, factor, -most) > 0.0F ? float_of(bits_of(factor) - 1U) : factor;
 }
 

@@ -47,15 +47,20 @@ struct StagedTile {
     return kWholeLines ? vectors[staged_at(lane / 4 * 2 + r, v * 4 + lane % 4, kOfRow)]
                        : vectors[(r * kVectors + v) * kWarpThreads + lane];
   }
-  /// Starts to bring it from row 0 of the tile on, of which `rows` are there; all lanes take part.
-  __device__ void load(const StateBits<kState>* from, int rows) const {
+  /// What a lane copies of a tile lies behind this one of its vectors.
+  __device__ static int first_copied() {
     const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    return kWholeLines ? lane : lane / 4 * 2 * kOfRow + lane % 4;
+  }
+  /// Starts to bring it, of which `rows` rows are there; all lanes take part. `from`: the lane's first
+  /// vector.
+  __device__ void load(const StateBits<kState>* from, int rows) const {
+    const int left = rows * kOfRow - first_copied();  // vectors
 #pragma unroll
     for (int i = 0; i < 2 * kVectors; ++i) {
-      const int vector = kWholeLines ? i * kWarpThreads + lane
-                                     : (lane / 4 * 2 + i / kVectors) * kOfRow + i % kVectors * 4 + lane % 4;
+      const int vector = kWholeLines ? i * kWarpThreads : i / kVectors * kOfRow + i % kVectors * 4;
       copy_async_16(shared_address(kWholeLines ? &line(i) : &at(i / kVectors, i % kVectors)),
-                    from + vector * Vector::kWidth, vector < rows * kOfRow ? 16 : 0);
+                    from + vector * Vector::kWidth, (kWholeLines ? vector : 0) < left ? 16 : 0);
     }
   }
   /// States of vector v of both rows.
@@ -65,6 +70,30 @@ struct StagedTile {
       Part part;
       part.part.pieces[0][0] = at(r, v);
       part.decode(h[r]);
+    }
+  }
+  /// The same of all vectors, of codes of 8 bits: f16, which holds them, times the identity by tensor cores.
+  __device__ void decode_all(float (&h)[2][Row::kStates]) const {
+    constexpr std::uint32_t kOne = 0x3C00U;
+    const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    const std::uint32_t identity = lane / 8 != lane % 4 ? 0U : lane / 4 % 2 == 0 ? kOne : kOne << 16U;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const Staged vectors_of_rows[2]{at(0, v), at(1, v)};
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        std::uint32_t pairs[2][2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          StateCodes<kState>::decode_to_f16(vectors_of_rows[r].words[word], pairs[r]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float four[4]{};
+          mma_f16(four, {pairs[0][i], pairs[1][i]}, identity);
+#pragma unroll
+          for (int k = 0; k < 4; ++k) h[k / 2][v * Vector::kWidth + 4 * word + 2 * i + k % 2] = four[k];
+        }
+      }
     }
   }
   /// States i … i + 3 of vector v as operands of contract().
@@ -124,33 +153,32 @@ __device__ void quantize_rows(QuantizedPart<kState, Row> (&parts)[2], float (&sc
   }
 }
 
-/// Stores h·unit of the warp's rows at rows `first` and first + 1 of a tensor of states with scales.
+/// Stores h·unit of the warp's rows, which are `first` and first + 1 of all slots, with their
+/// scales. `to`: the lane's first vector. `scale_to`: the scale of row first + q.
 template <DType kState, bool kStochastic, class Row>
-__device__ void store_coded(const float (&h)[2][Row::kStates], const float (&unit)[2], void* states,
-                            float* scales, std::int64_t first, const ProductRows& rows,
+__device__ void store_coded(const float (&h)[2][Row::kStates], const float (&unit)[2], StateBits<kState>* to,
+                            float* scale_to, std::int64_t first, const ProductRows& rows,
                             const Rounding& rounding) {
   constexpr int kDstate = 4 * Row::kStates;
-  const Row division{rows.column, kDstate, 0};
   QuantizedPart<kState, Row> parts[2];
   float new_scales[2];
-  quantize_rows<kState, kStochastic>(parts, new_scales, h, unit, first, division, rounding);
+  quantize_rows<kState, kStochastic>(parts, new_scales, h, unit, first, Row{rows.column, kDstate, 0},
+                                     rounding);
   if (!rows.are_there) return;
-  StateBits<kState>* const to = static_cast<StateBits<kState>*>(states) + first * kDstate;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) parts[r].store(to + r * kDstate, division);
-  if (rows.column < 2) scales[first + rows.column] = rows.column == 0 ? new_scales[0] : new_scales[1];
+  for (int r = 0; r < 2; ++r) parts[r].store(to + r * kDstate, Row{0, kDstate, 0});
+  if (rows.column < 2) *scale_to = rows.column == 0 ? new_scales[0] : new_scales[1];
 }
 
-/// Computes h_t of the warp's rows and stores it at rows `first` and first + 1 of a tensor of states.
+/// Computes h_t of the warp's rows and stores it: rows `first` and first + 1 of a tensor of states. `to`: the
+/// lane's first vector.
 template <DType kState, int kVectors, class Words>
 __device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],
-                             const UpdateOperands& operands, const Words& B, void* states, std::int64_t first,
-                             const ProductRows& rows, const Rounding& rounding) {
+                             const UpdateOperands& operands, const Words& B, StateBits<kState>* to,
+                             std::int64_t first, const ProductRows& rows, const Rounding& rounding) {
   constexpr int dstate = StagedTile<kState, kVectors>::kDstate;
   using Vector = Quad<kState, 1>;
-  using Bits = StateBits<kState>;
   constexpr int kWidth = Vector::kWidth;
-  Bits* const to = static_cast<Bits*>(states) + first * dstate;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const Vector division{rows.column, dstate, v * 4 * kWidth};
@@ -161,7 +189,7 @@ __device__ void store_update(const StagedTile<kState, kVectors>& staged, const f
     quantize<kState, true>(parts, h, CodedRows{first, 1, false}, division, rounding);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      if (rows.are_there) parts[r].store(to + r * dstate, division);
+      if (rows.are_there) parts[r].store(to + r * dstate, Vector{0, dstate, v * 4 * kWidth});
   }
 }
 

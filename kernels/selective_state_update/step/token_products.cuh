@@ -108,6 +108,7 @@ struct ProductRows {
 struct RowTokens {
   std::uint32_t x[2]{}, z[2]{};
 
+  RowTokens() = default;
   template <class Args>
   __device__ RowTokens(const Args& args, const ProductRows& rows) {
     const auto load = [&](std::uint32_t(&to)[2], const void* from) {
@@ -227,11 +228,11 @@ __device__ inline void add_within(float (&y)[2][2], const TokenWeights& weights,
     }
 }
 
-/// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
+/// Makes out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
 template <class Args>
-__device__ void store_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
-                              const TokenWeights& weights, const RowTokens& inputs,
-                              const float (&delta_x)[2][2], float skip, bool is_padding) {
+__device__ void finish_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
+                               const TokenWeights& weights, const RowTokens& inputs,
+                               const float (&delta_x)[2][2], float skip, bool is_padding) {
   add_within(y, weights, delta_x, rows);
   const auto for_each = [](const auto& visit) {
 #pragma unroll
@@ -243,12 +244,6 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
   if (args.z != nullptr)
     for_each([&](int r, int c) { y[r][c] *= fast_silu(RowTokens::of_row(inputs.z[c], r)); });
   if (is_padding) for_each([&](int r, int c) { y[r][c] = 0.0F; });
-  auto* const out = static_cast<__nv_bfloat16*>(args.out) + rows.own;
-#pragma unroll
-  for (int c = 0; c < 2; ++c)
-    if (rows.has_token(args, c))
-      *reinterpret_cast<std::uint32_t*>(out + c * rows.token_rows) =
-          pack_pair<__nv_bfloat16>(y[0][c], y[1][c]);
 }
 
 /// w·Δ·x of a lane's rows and tokens from token `from` to one token t as operands A, sums of three parts, 0

@@ -52,20 +52,28 @@ std::vector<Problem> boundary_problems() {
 /// warp holds of heads in f32.
 std::vector<Problem> many_row_problems() {
   std::vector<Problem> all;
-  for (const auto& [dstate, rows] :
-       {std::pair<std::int64_t, std::int64_t>{3, 9}, {16, 33}, {128, 5}, {256, 3}}) {
+  for (const auto& [dstate, rows] : {std::pair<std::int64_t, std::int64_t>{3, 9},
+                                     {12, 17},
+                                     {16, 33},
+                                     {32, 17},
+                                     {100, 5},
+                                     {128, 5},
+                                     {256, 3}}) {
     all.push_back(mamba1_step({{"dtype", "bf16"},
                                {"batch", size(512)},
                                {"dim", 2 * rows},
                                {"dstate", dstate},
                                {"groups", size(2)},
                                {"z", true}}));
-    all.push_back(mamba2_step({{"batch", size(512)},
-                               {"nheads", size(4)},
-                               {"headdim", rows},
-                               {"dstate", dstate},
-                               {"groups", size(2)},
-                               {"D", true}}));
+    for (const char* dtype : {"f32", "bf16"})
+      all.push_back(mamba2_step({{"dtype", dtype},
+                                 {"state_dtype", dtype},
+                                 {"batch", size(512)},
+                                 {"nheads", size(4)},
+                                 {"headdim", rows},
+                                 {"dstate", dstate},
+                                 {"groups", size(2)},
+                                 {"D", true}}));
   }
   return all;
 }
@@ -150,14 +158,14 @@ std::vector<Problem> slot_problems() {
 }
 
 /// States with scales, and with stochastic rounding, in both forms, stored in place, in slots and by token;
-/// rows that are shorter than a vector, and that end inside of one.
+/// rows that are shorter than a vector, and that end inside of one, between words and within one.
 std::vector<Problem> scaled_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;
   for (const char* state_dtype : {"i8", "i16", "e4m3", "f16"})
     for (const char* rounding : {"nearest", "stochastic"})
       for (const char* store : {"last", "each", "in place"})
-        for (const std::int64_t dstate : {1, 3, 16, 33, 256}) {
+        for (const std::int64_t dstate : {1, 3, 16, 33, 36, 256}) {
           const bool in_place = store == std::string("in place");
           const std::int64_t tokens = turn % 3 == 0 ? 3 : 1;
           ++turn;
@@ -211,14 +219,14 @@ std::vector<Problem> scaled_many_row_problems() {
 }
 
 /// Tokens that cuda-step takes by tensor cores, one more and one less than those: states in every dtype,
-/// stored by token and at the end; heads of two rows, that end inside of a warp's 16 rows, past a block's 32,
-/// and of an odd number of rows, which they do not take.
+/// stored by token and at the end; heads that end inside of a warp's 16 rows, past a block's 32, and that are
+/// no whole number of eight rows, which they do not take.
 std::vector<Problem> product_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;
   for (const char* state_dtype : {"f32", "bf16", "f16", "i8", "i16", "e4m3"})
     for (const std::int64_t tokens : {1, 2, 5, 8, 9})
-      for (const std::int64_t headdim : {2, 16, 22, 34, 21}) {
+      for (const std::int64_t headdim : {8, 16, 24, 40, 22}) {
         ++turn;
         const std::string state = state_dtype;
         const bool has_scale = state[0] == 'i' || state == "e4m3";
@@ -230,7 +238,9 @@ std::vector<Problem> product_problems() {
                   {"tokens", tokens},
                   {"nheads", size(4)},
                   {"headdim", headdim},
-                  {"dstate", turn % 2 == 0 ? size(64) : size(128)},
+                  {"dstate", turn % 2 == 0                ? size(64)
+                             : turn % 4 == 1 || has_scale ? size(128)
+                                                          : size(256)},
                   {"groups", size(2)},
                   {"D", turn % 3 != 1},
                   {"z", turn % 5 < 3},
@@ -244,6 +254,28 @@ std::vector<Problem> product_problems() {
         }
         all.push_back(mamba2_step(axes));
       }
+  return all;
+}
+
+/// So many tiles of rows that a warp takes five of a head, more than it has under way; and more than it
+/// takes.
+std::vector<Problem> product_run_problems() {
+  std::vector<Problem> all;
+  for (const char* state_dtype : {"f32", "bf16", "i8", "e4m3"})
+    for (const auto& [batch, headdim] : {std::pair<std::int64_t, std::int64_t>{160, 72}, {70, 168}})
+      all.push_back(mamba2_step({{"dtype", "bf16"},
+                                 {"state_dtype", state_dtype},
+                                 {"batch", batch},
+                                 {"slots", batch + 5},
+                                 {"pads", size(7)},
+                                 {"tokens", size(3)},
+                                 {"nheads", size(16)},
+                                 {"headdim", headdim},
+                                 {"dstate", size(64)},
+                                 {"groups", size(2)},
+                                 {"z", headdim == 72},
+                                 {"D", true},
+                                 {"dt_softplus", true}}));
   return all;
 }
 
@@ -330,6 +362,7 @@ void check_device(const DeviceInfo& device) {
   if (device.kind == DeviceKind::cuda) {
     check_all(scaled_many_row_problems(), device, "mamba");
     check_all(many_head_problems(), device, "trained");
+    check_all(product_run_problems(), device, "trained");
     for (const char* distribution : {"mamba", "trained"})
       for (const std::int64_t tokens : {1, 3}) check_all(channel_tile_problems(tokens), device, distribution);
   }

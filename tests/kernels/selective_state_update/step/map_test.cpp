@@ -15,7 +15,7 @@ std::vector<int> states_held(const StepPlan& plan, int dstate, int state_bytes) 
   std::vector<int> held(dstate, 0);
   const int width = vector_states(plan.shape, state_bytes);
   for (int lane = 0; lane < plan.lanes(); ++lane)
-    for (int i = 0; i < vectors_per_row(plan.shape); ++i) {
+    for (int i = 0; i < vectors_per_row(plan.shape, state_bytes); ++i) {
       const int n = state_of(lane, plan.lanes(), i, width);
       for (int j = 0; j < width; ++j)
         if (n < dstate) ++held[n + j];
@@ -98,31 +98,41 @@ TEST_CASE("cuda-step covers every quantized state once") {
 TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
   for (const std::int64_t batch : {1, 7, 100, 10'000})
     for (int headdim = 1; headdim <= 256; ++headdim) {
-      const int run = product_run(batch, 3, headdim, batch == 7 ? DType::bf16 : DType::i8);
-      const StepPlan plan = plan_products(batch, 3, headdim, run);
+      const int run = product_run(batch, 3, headdim, 128, batch == 7 ? DType::bf16 : DType::i8);
+      const int most_warps = headdim % 3 == 0 ? 1 : kStepHeadWarps;
+      const StepPlan plan = plan_products(batch, 3, headdim, run, most_warps);
       CAPTURE(headdim, batch, run);
       REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
       REQUIRE(plan.rows_per_pass() * plan.rows == kProductRows * run);
       REQUIRE((plan.tiles - 1) * plan.warps * run * kProductRows < headdim);
-      REQUIRE(plan.warps <= kStepHeadWarps);
+      REQUIRE(plan.warps <= most_warps);
       REQUIRE(plan.sections == 3);
       REQUIRE(plan.batch_tiles == batch);
     }
-  CHECK(product_run(1, 64, 64, DType::f32) == 1);   // few rows: as many warps as there are tiles
-  CHECK(product_run(64, 64, 64, DType::f32) == 4);  // many: a head each
-  CHECK(product_run(64, 64, 63, DType::f32) == 4);
-  CHECK(product_run(37, 24, 64, DType::f32) == 2);   // 2.2 tiles for each resident warp: 2 and 2, not 3 and 1
-  CHECK(product_run(12, 66, 128, DType::f32) == 4);  // 4.0
-  CHECK(product_run(37, 24, 64, DType::bf16) == 2);  // 1.7 tiles: more warps are resident
-  CHECK(product_run(12, 66, 64, DType::bf16) == 2);  // 1.5
-  CHECK(product_stage_bytes(plan_products(1, 1, 64, 4), 128, 4, DType::f32) == 2 * 16 * 128 * 4);
-  CHECK(product_stage_bytes(plan_products(1, 1, 64, 1), 128, 2, DType::bf16) ==
-        2 * (2 * 16 * 256 + 2 * 8 * 256));
+  CHECK(product_run(1, 64, 64, 128, DType::f32) == 1);   // few rows: as many warps as there are tiles
+  CHECK(product_run(64, 64, 64, 128, DType::f32) == 4);  // many: a head each
+  CHECK(product_run(64, 64, 63, 128, DType::f32) == 4);
+  CHECK(product_run(37, 24, 64, 128, DType::f32) ==
+        2);  // 2.2 tiles for each resident warp: 2 and 2, not 3 and 1
+  CHECK(product_run(12, 66, 128, 128, DType::f32) == 4);  // 4.0
+  CHECK(product_run(37, 24, 64, 128, DType::bf16) == 2);  // 1.7 tiles: more warps are resident
+  CHECK(product_run(12, 66, 64, 128, DType::bf16) == 2);  // 1.5
+  CHECK(product_run(100, 64, 256, 128, DType::f32) == 8);
+  CHECK(product_run(37, 24, 64, 256, DType::bf16) == 4);  // 3.3 tiles: fewer warps are resident
+  // States; B and C; x and z of three or eight tokens; scales.
+  CHECK(product_warp_bytes(4, 128, 4, DType::f32, 3) == 2 * 16 * 128 * 4 + 2 * 3 * 64 * 2 + 64 * 4);
+  CHECK(product_warp_bytes(1, 128, 1, DType::i8, 8) ==
+        2 * 16 * 128 + 2 * 8 * 256 + 2 * 8 * (16 * 2 + 16) + 16 * 4);
+  CHECK(product_warps(product_warp_bytes(8, 128, 4, DType::f32, 8)) == 2);
+  CHECK(product_warps(product_warp_bytes(8, 256, 4, DType::f32, 8)) == 1);
   CHECK(has_products(64, 128, 2));
   CHECK(has_products(2, 64, 8));
   CHECK_FALSE(has_products(64, 128, 9));
   CHECK_FALSE(has_products(64, 96, 4));
   CHECK_FALSE(has_products(63, 128, 4));
+  CHECK(has_products(64, 256, 4, DType::f16));
+  CHECK_FALSE(has_products(64, 256, 4, DType::i8));
+  CHECK_FALSE(has_products(12, 128, 4, DType::bf16));
 }
 
 TEST_CASE("cuda-step's blocks take several heads of states of 8 bits that are rounded stochastically") {
@@ -194,9 +204,23 @@ TEST_CASE(
   CHECK(plan_channels(512, 1, 8192, 16, 4, 2).turns == 1);
 }
 
-TEST_CASE("cuda-step takes single values where rows are not made of vectors") {
-  CHECK(plan_heads(1, 1, 1, 12, 2, 1).shape == RowShape::scalars);
+TEST_CASE("cuda-step takes words where rows are not made of vectors, and else single values") {
+  CHECK(plan_heads(1, 1, 1, 12, 2, 1).shape == RowShape::words);
+  CHECK(plan_heads(1, 1, 1, 13, 2, 1).shape == RowShape::scalars);
+  CHECK(plan_heads(1, 1, 1, 13, 4, 1).shape == RowShape::words);
   CHECK(plan_heads(1, 1, 1, 12, 4, 1).shape == RowShape::one_vector);
   CHECK(plan_heads(1, 1, 1, 256, 2, 1).shape == RowShape::one_vector);
   CHECK(plan_heads(1, 1, 1, 256, 4, 1).shape == RowShape::two_vectors);
+  CHECK(plan_quantized(1, 1, 1, 100, 1, true).shape == RowShape::words);
+  CHECK(plan_quantized(1, 1, 1, 100, 1, true).lanes() == 8);  // with four words each
+  CHECK(plan_quantized(1, 1, 1, 102, 1, true).shape == RowShape::scalars);
+  const StepPlan many = plan_heads(128, 64, 64, 100, 2, 1);
+  CHECK(many.lanes() == 8);  // with seven words each
+  CHECK(many.rows == kStepWordRows);
+}
+
+TEST_CASE("cuda-step's threads have as many rows as lanes where few lanes share one") {
+  CHECK(plan_heads(512, 64, 64, 16, 2, 1).rows == 2);
+  CHECK(plan_heads(512, 64, 64, 32, 2, 1).rows == 4);
+  CHECK(plan_heads(512, 64, 64, 64, 2, 1).rows == 8);
 }
