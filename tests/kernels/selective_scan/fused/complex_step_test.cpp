@@ -31,7 +31,7 @@ struct ComplexCoefficients {
 
 /// Ā, c·u·B and c'·u·B, with u and B of 1: h is the step from 1 without B, and from 0 with that of this step
 /// or of the one before.
-ComplexCoefficients coefficients(MethodId method, float delta, Complex A) {
+ComplexCoefficients complex_coefficients(MethodId method, float delta, Complex A) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) {
     using Step = ComplexScanStep<family>;
     const MethodParameters parameters = method_parameters(method);
@@ -46,7 +46,7 @@ ComplexCoefficients coefficients(MethodId method, float delta, Complex A) {
 }
 
 /// z of magnitudes from 1e-12 to 80: real ones, imaginary ones, and others.
-std::vector<Wide> points() {
+std::vector<Wide> complex_points() {
   std::vector<Wide> all{0.0};
   for (double magnitude = 1e-12; magnitude < 80; magnitude *= magnitude < 1e-3 ? 1.7 : 1.003)
     for (const double angle : {3.1415926, 3.0, 2.3, -2.0, 1.6, -1.5707963, 1.5, 0.4, 0.0})
@@ -55,7 +55,7 @@ std::vector<Wide> points() {
 }
 
 /// Errors relative to a bound, both of at least half of the smallest normal number.
-double ratio(Complex got, Wide exact, double bound) {
+double complex_ratio(Complex got, Wide exact, double bound) {
   const double error = std::abs(wide(got) - exact);
   if (std::isnan(error)) return std::numeric_limits<double>::infinity();
   return error <= 0x1p-126 ? 0 : error / (bound * 0x1p-24);
@@ -74,15 +74,16 @@ TEST_CASE("complex steps of the fast kernel keep to what their tolerance counts"
     double input = 0;
     double previous = 0;
     for (const float delta : {0x1p-20F, 0.013F, 0.7F, 4.0F})
-      for (const Wide z : points()) {
+      for (const Wide z : complex_points()) {
         const Complex A{static_cast<float>(z.real() / static_cast<double>(delta)),
                         static_cast<float>(z.imag() / static_cast<double>(delta))};
         const auto exact = discretize<Wide>(method.id, delta, wide(A));
         const auto error = discretization_error<Wide>(method.id, delta, kScaling, wide(A), exact);
-        const auto got = coefficients(method.id, delta, A);
-        decay = std::max(decay, ratio(got.decay, exact.decay, error.decay));
-        input = std::max(input, ratio(got.input, exact.input, error.input));
-        previous = std::max(previous, ratio(got.previous, exact.previous_input, error.previous_input));
+        const auto got = complex_coefficients(method.id, delta, A);
+        decay = std::max(decay, complex_ratio(got.decay, exact.decay, error.decay));
+        input = std::max(input, complex_ratio(got.input, exact.input, error.input));
+        previous =
+            std::max(previous, complex_ratio(got.previous, exact.previous_input, error.previous_input));
       }
     CAPTURE(decay, input, previous);
     CHECK(decay <= kBothParts);
@@ -102,9 +103,10 @@ TEST_CASE("a turn is accurate to a few roundoffs and never grows") {
       const double exact_sine = std::sin(angle);
       const double exact_drop = -2 * std::sin(angle / 2) * std::sin(angle / 2);
       const Turn got = turn(1.0F, rate);
-      drop = std::max(drop, ratio({got.drop, 0}, exact_drop, std::abs(exact_drop)));
+      drop = std::max(drop, complex_ratio({got.drop, 0}, exact_drop, std::abs(exact_drop)));
       // Next to half turns the angle itself is off by a roundoff of the float next to it.
-      sine = std::max(sine, ratio({got.sine, 0}, exact_sine, turns < 0.25 ? std::abs(exact_sine) : 1));
+      sine =
+          std::max(sine, complex_ratio({got.sine, 0}, exact_sine, turns < 0.25 ? std::abs(exact_sine) : 1));
     }
   CHECK(drop <= 6);
   CHECK(sine <= 4);
@@ -131,16 +133,16 @@ TEST_CASE("a complex step of size 0 of the fast kernel changes nothing, and A = 
   for (const Method& method : methods()) {
     INFO(method.name);
     for (const Complex A : {Complex{0, 0}, Complex{-2, 3}, Complex{0, -1e9F}, Complex{-1e9F, 0}}) {
-      const auto still = coefficients(method.id, 0.0F, A);
+      const auto still = complex_coefficients(method.id, 0.0F, A);
       CHECK(wide(still.decay) == 1.0);
       CHECK(wide(still.input) == 0.0);
       CHECK(wide(still.previous) == 0.0);
     }
-    const auto integral = coefficients(method.id, 0.5F, {0, 0});
+    const auto integral = complex_coefficients(method.id, 0.5F, {0, 0});
     CHECK(std::abs(wide(integral.decay) - 1.0) < 1e-7);
     if (!method.name.starts_with("vim_"))
       CHECK(std::abs(wide(integral.input) + wide(integral.previous) - 0.5) < 1e-7);
   }
-  const Complex pole = coefficients(MethodId::bilinear, 1.0F, {2, 0}).decay;
+  const Complex pole = complex_coefficients(MethodId::bilinear, 1.0F, {2, 0}).decay;
   CHECK(!std::isfinite(std::abs(wide(pole))));
 }
