@@ -14,7 +14,7 @@
 //     lanes of a channel       4        4        4        8        8
 //     channels of a slice      32       32       32       16       16
 //     slices of a block        1 to 4   1, 2     1        1        1
-//     registers                64       93       64       78       102
+//     registers                64       93       64       78       102, complex 124
 //     shared memory of the largest block (SharedLayout)
 //       16-bit elements        184 KB                     132 KB   107 KB
 //       f32                    226 KB   188 KB   55 KB    166 KB   111 KB
