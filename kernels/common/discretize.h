@@ -52,10 +52,9 @@ SSMBENCH_HD inline Value phi1(Value z) {
 
 /// c₀ + c₁·z + c₂·z² + … of real c with two multiply-adds a term where Horner's rule has four: b_k = c_k +
 /// 2·Re z·b_{k+1} − |z|²·b_{k+2}, of which c₀ + z·b₁ − |z|²·b₂ is the sum (Knuth, TAOCP vol. 2, 4.6.4). As
-/// accurate where coefficients fall fast.
+/// accurate where coefficients fall fast. `square`: |z|².
 template <int count>
-SSMBENCH_HD inline Complex real_polynomial(const float (&c)[count], Complex z) {
-  const float square = square_magnitude(z);
+SSMBENCH_HD inline Complex real_polynomial(const float (&c)[count], Complex z, float square) {
   const float twice = z.re + z.re;
   float after = c[count - 1];
   float sum = twice * after + c[count - 2];
@@ -71,7 +70,7 @@ SSMBENCH_HD inline Complex real_polynomial(const float (&c)[count], Complex z) {
 SSMBENCH_HD inline Complex phi2_series(Complex z) {
   constexpr float kSeries[]{1.0F / 2,    1.0F / 6,     1.0F / 24,     1.0F / 120,     1.0F / 720,
                             1.0F / 5040, 1.0F / 40320, 1.0F / 362880, 1.0F / 3628800, 1.0F / 39916800};
-  return real_polynomial(kSeries, z);
+  return real_polynomial(kSeries, z, square_magnitude(z));
 }
 
 /// φ2(z) = ((e^z − 1)/z − 1)/z, 1/2 at z = 0. The difference cancels near 0. Real: error relative to φ2.

@@ -14,7 +14,7 @@
 //     lanes of a channel       4        4        4        8        8
 //     channels of a slice      32       32       32       16       16
 //     slices of a block        1 to 4   1, 2     1        1        1
-//     registers                64       93       64       78       102
+//     registers                64       93       64       78       102, complex 124
 //     shared memory of the largest block (SharedLayout)
 //       16-bit elements        184 KB                     132 KB   107 KB
 //       f32                    226 KB   188 KB   55 KB    166 KB   111 KB
@@ -50,6 +50,7 @@
 
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/warp_specialization.cuh"
+#include "kernels/selective_scan/fused/complex_step.cuh"
 #include "kernels/selective_scan/fused/producer.cuh"
 #include "kernels/selective_scan/fused/step.cuh"
 #include "kernels/selective_scan/states.cuh"
@@ -83,6 +84,10 @@ constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes
                           : two_samples(family) ? 4 / Map::kStates
                                                 : 32 / Map::kStates;
 
+/// The same with complex states. foh_exact has no registers for more.
+template <Family family>
+constexpr int kComplexUnrolled = family == Family::foh_exact ? 1 : 4;
+
 /// Whether B and C of a step are loaded just before it, and not with those of its group: methods of two
 /// samples have no registers for these.
 template <Family family>
@@ -90,7 +95,8 @@ constexpr bool kLoadsLate = two_samples(family);
 
 /// Whether Δ·u is staged of a step, or u/2.
 template <Family family, class Map>
-constexpr bool kStagesGain = Map::kStateFloats == 1 && ScanStep<family>::kTakesGain;
+constexpr bool kStagesGain =
+    Map::kStateFloats == 2 ? ComplexScanStep<family>::kTakesGain : ScanStep<family>::kTakesGain;
 
 /// Four neighbouring steps.
 __device__ inline void load_inputs(StepInput (&to)[4], const float* from) {
@@ -267,6 +273,7 @@ template <class Map, Family family, class Layout>
 __device__ void consume_complex(const ScanArgs& args, const ChannelSlice& slice,
                                 const MethodParameters& method, const SharedTiles<Map, Layout>& shared,
                                 int thread) {
+  using Step = ComplexScanStep<family>;
   constexpr int kStates = Map::kStates / Map::kStateFloats;
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);
@@ -276,10 +283,10 @@ __device__ void consume_complex(const ScanArgs& args, const ChannelSlice& slice,
   Complex h[kStates], A_values[kStates];
   load_states(h, values_of<Complex>(args.initial_state), in_batches, count);
   load_states(A_values, values_of<Complex>(args.A), in_channels, count);
-  StateA<Complex> A[kStates];
+  typename Step::State A[kStates];
 #pragma unroll
-  for (int s = 0; s < kStates; ++s) A[s] = StateA<Complex>(A_values[s]);
-  [[maybe_unused]] Complex input_before[kStates] = {};  // u·B
+  for (int s = 0; s < kStates; ++s) A[s] = Step::state(method, A_values[s]);
+  Complex input_before[kStates] = {};
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -287,7 +294,7 @@ __device__ void consume_complex(const ScanArgs& args, const ChannelSlice& slice,
     const float* const projections = shared.projections + slot * (2 * Map::kProjectionFloats) + 4 * lane;
     block_barrier();
     float y[4];
-#pragma unroll(two_samples(family) ? 1 : 2)
+#pragma unroll(kComplexUnrolled <family>)
     for (int t = 0; t < Map::kSteps; t += 4) {
       StepInput inputs[4];
       load_inputs(inputs, tile + Map::step_at(channel, t));
@@ -299,17 +306,12 @@ __device__ void consume_complex(const ScanArgs& args, const ChannelSlice& slice,
         const float* const from = projections + Map::projection_at(t + k, 0);
         load_vectors(B, reinterpret_cast<const Complex*>(from));
         load_vectors(C, reinterpret_cast<const Complex*>(from + Map::kProjectionFloats));
-        const float u = 2.0F * inputs[k].gain;
-        const Step<family> step(method, inputs[k].delta, u);
+        const Step step(method, inputs[k].delta, inputs[k].gain);
 #pragma unroll
         for (int s = 0; s < kStates; ++s) {
-          const auto [decay, input, previous] = step(A[s]);
-          h[s] = multiply_add(decay, h[s], input * B[s]);
-          if constexpr (two_samples(family)) {
-            h[s] = multiply_add(previous, input_before[s], h[s]);
-            input_before[s] = u * B[s];
-          }
-          y[k] = s == 0 ? real_product(C[s], h[s]) : real_product(C[s], h[s]) + y[k];
+          h[s] = next_state<family>(step, A[s], h[s], B[s], input_before[s]);
+          y[k] = s == 0 ? C[s].re * h[s].re : fmaf(C[s].re, h[s].re, y[k]);
+          y[k] = fmaf(-C[s].im, h[s].im, y[k]);
         }
       }
     }

@@ -229,8 +229,8 @@ class ScanStep<Family::foh_exact, kStateCoefficients> {
 };
 
 /// A state after a step. Methods of one sample leave `before` alone.
-template <Family family, class Step, class State>
-SSMBENCH_HD float next_state(const Step& step, const State& state, float h, float B, float& before) {
+template <Family family, class Step, class State, class Value>
+SSMBENCH_HD Value next_state(const Step& step, const State& state, Value h, Value B, Value& before) {
   if constexpr (two_samples(family))
     return step(state, h, B, before);
   else
