@@ -48,6 +48,7 @@ struct ConvBackwardArgs {
 
 struct ConvUpdateArgs {
   std::int64_t batch, dim, tokens, state_len;
+  std::int64_t slots;  ///< S
   int width;
   bool silu;
   bool channels_last;  ///< conv_state is (S, K, D) in memory, else (S, D, K)

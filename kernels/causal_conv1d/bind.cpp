@@ -51,6 +51,7 @@ ConvUpdateArgs bind_conv_update(const Problem& problem, const TensorSet& tensors
           .dim = update.dim,
           .tokens = update.tokens,
           .state_len = update.state_len,
+          .slots = update.slots,
           .width = static_cast<int>(update.width),
           .silu = update.silu,
           .channels_last = update.channels_last,

@@ -12,20 +12,19 @@ namespace {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const CausalConv1d conv(problem);
+  const ConvShape shape = shape_of(conv, problem.dtype());
   if (conv.channels_last) {
-    const ChannelPlan plan = backward_channel_plan(conv.batch, conv.dim, conv.seqlen);
-    return grid_too_large({conv.batch, plan.group_tiles, plan.run_tiles},
+    const ChannelPlan plan = backward_channel_plan(shape);
+    return grid_too_large({plan.group_tiles, plan.run_tiles},
                           std::to_string(plan.steps * plan.runs()) + " steps");
   }
-  return grid_too_large({plan_rows(conv.seqlen, kBackwardTiles).segments, conv.batch, conv.dim},
-                        "segment of a channel");
+  return grid_too_large({backward_row_plan(shape).segments, conv.batch, conv.dim}, "segment of a channel");
 }
 
 std::size_t workspace_bytes(const Problem& problem) {
   const CausalConv1d conv(problem);
   const std::int64_t terms = (reach_of(static_cast<int>(conv.width)) + 1) * conv.dim;
-  return static_cast<std::size_t>(partials_of(conv.channels_last, conv.batch, conv.dim, conv.seqlen) *
-                                  terms) *
+  return static_cast<std::size_t>(partials_of(shape_of(conv, problem.dtype()), conv.channels_last) * terms) *
          sizeof(float);
 }
 

@@ -4,11 +4,15 @@
 //
 // A warp takes a segment of a row as forward_rows.cuh has it, its tiles from the last to the first, since dx of
 // a step takes g of the W−1 steps after it: a lane's come from the lane after by shuffles, those of lane 31
-// from lane 0 of the tile after, which has been done before. x̃ before a lane's own is loaded once more, from
-// the L1 cache. Of the tile after the segment only lane 0's steps are loaded, for their g alone.
+// from lane 0 of the tile after, which has been done before. Of the tile after the segment only lane 0's steps
+// are loaded, for their g alone.
 //
-// Instructions bind in 16 bits: steps are counted from the segment's first in 32 bits, and the next tile is
-// loaded to the registers of this one as soon as those are unpacked.
+//   shared memory   ┌─ slot 0 ─┬─ slot 1 ─┬─ slot 2 ─┬─ slot 3 ─┐   tiles of x and of dout in the order of time;
+//   of a warp       │ tile 4   │ tile 5   │ tile 2   │ tile 3   │   here tile 5 is worked on, 4, 3 and 2 are on
+//                   └──────────┴──────────┴──────────┴──────────┘   the way, and 1 will take the place of 5
+//
+// x̃ before a lane's own lies before it in shared memory, for lane 0 at the end of the tile before, so that a
+// tile waits for the next one.
 //
 // A lane's sums of g·x̃ are added up over the warp by shuffles, one partial sum per segment; sum_partials adds
 // them in their order.
@@ -18,80 +22,153 @@
 
 namespace ssmbench::window {
 
-/// x and dout of a lane's steps of a tile, and x of the kReach steps before.
-template <class Io, int kReach>
-struct TileInputs {
-  Packed<Io, kLaneSteps> x, dout;
-  Packed<Io, kReach> before;
+/// A warp's tiles of x and dout on the way from memory, of a lane: where it is in the ring.
+template <class Io>
+struct TileRing {
+  static constexpr int kLaneBytes = kLaneSteps * static_cast<int>(sizeof(Io));
+  static constexpr int kTileBytes = kWarpThreads * kLaneBytes;
+  static constexpr int kSlots = tile_slots_of(sizeof(Io));
+  static constexpr int kRingBytes = kSlots * kTileBytes;  ///< of a tensor
+  static constexpr int kBytes = 2 * kRingBytes;
+
+  std::uint32_t own;   ///< address of the lane's steps of a tile; dout lies kRingBytes behind
+  std::uint32_t slot;  ///< bytes before the tile
+  std::uint32_t wrap;  ///< bytes from before those of lane 0 in slot 0 to the end of the ring
+
+  __device__ TileRing(void* memory, int warp, int lane, int tile)
+      : own(shared_address(memory) + warp * kBytes + lane * kLaneBytes),
+        slot(static_cast<unsigned>(tile) % kSlots * kTileBytes),
+        wrap(lane == 0 ? kRingBytes : 0) {
+    own += slot;
+  }
+
+  /// Address of the `bytes` before the lane's own.
+  __device__ std::uint32_t before(int bytes) const { return own - bytes + (slot == 0 ? wrap : 0); }
+  /// To the tile before.
+  __device__ void step_back() {
+    const std::uint32_t bytes = slot == 0 ? kTileBytes - kRingBytes : kTileBytes;
+    slot -= bytes;
+    own -= bytes;
+  }
 };
+
+template <class Io, int kCount>
+__device__ Packed<Io, kCount> read_shared(std::uint32_t shared) {
+  Packed<Io, kCount> packed;
+  load_shared(packed.words, shared);
+  return packed;
+}
 
 template <class Io, int kReach, class Choice>
 struct RowGradients {
+  using Ring = TileRing<Io>;
   const ConvBackwardArgs& args;
   RowSegment<Io, Choice> segment;
-  std::int64_t dout_step;
-  const Io *x, *dout;  ///< at the segment's first step, like dx
-  Io* dx;
-  int length, limit;  ///< steps of the segment, and with those after it that a lane has
-  int before_first;   ///< steps up to this one have none before
+  DoutStrides strides;
+  int tiles, last;     ///< of the segment; the last one that is loaded
+  int own;             ///< the lane's first step of the tile that is worked on
+  Ring ring;           ///< at that tile
+  const Io *x, *dout;  ///< of the lane's first step of the tile that is copied next
+  Io* dx;              ///< of own
+  int end_begin,
+      end_end;  ///< lanes that begin before the one or end after the other are at an end of the row
   Filter<kReach, 1> filter;
   float after[kReach - 1] = {};  ///< lane 0's first g of the tile after
   FilterSums<kReach, 1> sums{};
 
-  __device__ RowGradients(const ConvBackwardArgs& all, const DoutStrides& strides, const RowPlan& plan,
-                          Choice options)
-      : args(all), segment(all.in, options, plan), dout_step(strides.step) {
-    const std::int64_t first = segment.row * all.in.seqlen + segment.begin;
-    x = static_cast<const Io*>(all.in.x) + first;
-    dx = static_cast<Io*>(all.dx) + first;
-    dout = static_cast<const Io*>(all.dout) + segment.batch * strides.batch +
-           segment.channel * strides.channel + segment.begin * strides.step;
-    before_first = segment.begin > 0 ? -1 : 0;
-    length = static_cast<int>(segment.end - segment.begin);
-    const std::int64_t left = all.in.seqlen - segment.begin;
-    limit = left < plan.segment_steps + kLaneSteps ? static_cast<int>(left) : plan.segment_steps + kLaneSteps;
+  __device__ RowGradients(const ConvBackwardArgs& all, const DoutStrides& dout_strides, const RowPlan& plan,
+                          void* memory)
+      : args(all),
+        segment(all.in, plan),
+        strides(dout_strides),
+        tiles((segment.end + kTileSteps - 1) / kTileSteps),
+        last(segment.end < segment.left ? tiles : tiles - 1),
+        own(segment.own(last * kTileSteps)),
+        ring(memory, static_cast<int>(threadIdx.x) / kWarpThreads, segment.lane, last),
+        x(static_cast<const Io*>(all.in.x) + segment.offset() + own),
+        dout(static_cast<const Io*>(all.dout) + segment.offset() + own),
+        dx(static_cast<Io*>(all.dx) + segment.offset() + own) {
+    const bool has_more = segment.begin > 0 || (segment.is_first() && all.in.initial_states != nullptr);
+    end_begin = has_more ? segment.begin + kReach - 1 : 0;
+    end_end = segment.left - (all.dfinal_states != nullptr && segment.is_last() ? kReach - 1 : 0);
   }
 
-  /// A lane's first step of the tile at t, all counted from the segment's first one.
-  __device__ int own(int t) const { return t + segment.lane * kLaneSteps; }
-  /// How many of a lane's steps from `first` on are before `end`.
-  __device__ static int valid(int first, int end) {
-    if constexpr (Choice::kAreVectors == Is::yes) return first < end ? kLaneSteps : 0;
-    return max(min(end - first, kLaneSteps), 0);
+  __device__ bool copies_dout() const { return Choice::kIsPlain || strides.step == 1; }
+
+  /// Starts to copy a lane's steps from `first` on to the slot that the ring is at. Of the tile before the
+  /// segment's first one lane 31 has steps, zeros where they are before the row. kIsLast: of the tiles may be
+  /// the last, which has fewer steps.
+  template <bool kIsLast>
+  __device__ void copy(int first) {
+    constexpr int kVector = kVectorOf<Io>;
+    if (first >= -kLaneSteps) {
+      const bool is_there = first >= 0 || !segment.is_first();
+#pragma unroll
+      for (int v = 0; v < kLaneSteps / kVector; ++v) {
+        int count = is_there ? kVector : 0;
+        if (kIsLast && is_there) count = max(min(segment.left - first - v * kVector, kVector), 0);
+        copy_elements<Io, kVector>(ring.own + v * 16, x + v * kVector, count);
+        if (copies_dout())
+          copy_elements<Io, kVector>(ring.own + v * 16 + Ring::kRingBytes, dout + v * kVector, count);
+      }
+    }
+    copy_async_commit();
+    x -= kTileSteps;
+    dout -= kTileSteps;
   }
 
-  /// Steps before the segment are not loaded, and of those after it only lane 0's.
-  __device__ TileInputs<Io, kReach> load(int t) const {
-    const int first = own(t);
-    const int there = t >= 0 ? valid(first, limit) : 0;
-    const bool by_vectors = segment.options.by_vectors();
-    return {load_packed<Io, kLaneSteps>(by_vectors, x + first, 1, there),
-            load_packed<Io, kLaneSteps>(by_vectors,
-                                        dout + (Choice::kAreVectors != Is::yes ? first * dout_step : first),
-                                        dout_step, there),
-            load_packed<Io, kReach>(by_vectors, x + first - kReach, 1,
-                                    there > 0 && first > before_first ? kReach : 0)};
-  }
-
-  /// g of the lane's steps.
-  __device__ LaneSteps<kReach, Choice> adjoints(int t, const TileInputs<Io, kReach>& tile,
-                                                float (&g)[kLaneSteps]) const {
+  /// A lane's x̃ and dout.
+  __device__ void load(LaneSteps<kReach, Choice>& steps, float (&to)[kLaneSteps]) const {
     float own_x[kLaneSteps], loaded[kReach], before[kReach - 1];
-    unpack(tile.x, own_x);
-    unpack(tile.before, loaded);
+    unpack(read_shared<Io, kLaneSteps>(ring.own), own_x);
+    unpack(read_shared<Io, kReach>(ring.before(kReach * static_cast<int>(sizeof(Io)))), loaded);
+    if (copies_dout())
+      unpack(read_shared<Io, kLaneSteps>(ring.own + Ring::kRingBytes), to);
+    else
+      load_dout(to);
 #pragma unroll
     for (int i = 0; i < kReach - 1; ++i) before[i] = loaded[i + 1];
-    if (t == 0 && segment.begin == 0 && segment.lane == 0) segment.template load_before<kReach>(before);
-    LaneSteps<kReach, Choice> steps;
     steps.set_x(before, own_x);
-    steps.load_numbers(segment, segment.begin + own(t));
-    unpack(tile.dout, g);
+  }
+  __device__ const Io* dout_at(int t) const {
+    return static_cast<const Io*>(args.dout) + segment.batch * strides.batch +
+           segment.channel * strides.channel + (segment.first + t) * strides.step;
+  }
+  __device__ void load_dout(float (&to)[kLaneSteps]) const {
+    const Io* const from = dout_at(own);
+#pragma unroll
+    for (int i = 0; i < kLaneSteps; ++i)
+      to[i] = own + i >= segment.begin && own + i < segment.left ? to_float(from[i * strides.step]) : 0.0F;
+  }
+
+  /// Whether a lane is at an end of the row: not all of its steps are the row's, those before it are initial
+  /// states, or dfinal_states add to it.
+  __device__ bool is_at_end() const {
+    return own < end_begin || own + kLaneSteps > end_end;
+  }
+  /// What of x̃ at an end is not in shared memory.
+  __device__ void complete(LaneSteps<kReach, Choice>& steps) const {
+#pragma unroll
+    for (int i = 0; i < kReach - 1 + kLaneSteps; ++i) {
+      const int step = own - (kReach - 1) + i;
+      if (step >= segment.left || (step < segment.begin && segment.is_first())) steps.x[i] = 0.0F;
+    }
+    if (args.in.initial_states == nullptr || own >= end_begin) return;
+#pragma unroll
+    for (int i = 0; i < kReach - 1 + kLaneSteps; ++i) {
+      const int step = own - (kReach - 1) + i;
+      if (step < segment.begin) steps.x[i] = segment.load_step(step);
+    }
+  }
+
+  /// g of the lane's steps, from dout.
+  __device__ void activate(LaneSteps<kReach, Choice>& steps, float (&g)[kLaneSteps]) const {
+    steps.load_numbers(segment, own);
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
       if (Choice::silu(args.in)) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
       if (steps.is_padding(i)) g[i] = 0.0F;
     }
-    return steps;
   }
 
   __device__ void add(const LaneSteps<kReach, Choice>& steps, const float (&g)[kLaneSteps]) {
@@ -105,22 +182,21 @@ struct RowGradients {
     }
   }
 
-  __device__ float dfinal(std::int64_t t) const {
-    const std::int64_t i = t - (args.in.seqlen - args.in.taps());
-    if (args.dfinal_states == nullptr || i < 0 || t >= args.in.seqlen) return 0.0F;
+  /// What dfinal_states add to dx̃ of a step.
+  __device__ float dfinal(int t) const {
+    const std::int64_t i = segment.first + t - (args.in.seqlen - args.in.taps());
+    if (i < 0 || t >= segment.left) return 0.0F;
     return to_float(static_cast<const Io*>(args.dfinal_states)[segment.row * args.in.taps() + i]);
   }
 
   /// dx of the lane's steps.
-  __device__ void store(int t, const float (&g)[kLaneSteps]) const {
+  __device__ void store(bool is_end, const float (&g)[kLaneSteps]) const {
     float g_after[kReach - 1];
     from_lane_after<kReach>(g, after, segment.lane, g_after);
-    const int first = own(t);
     int numbers[Choice::kHasNumbers ? kLaneSteps + kReach - 1 : 1];
     if constexpr (Choice::kHasNumbers) {
 #pragma unroll
-      for (int i = 0; i < kLaneSteps + kReach - 1; ++i)
-        numbers[i] = segment.number(segment.begin + first + i);
+      for (int i = 0; i < kLaneSteps + kReach - 1; ++i) numbers[i] = segment.number(own + i);
     }
     float to[kLaneSteps];
 #pragma unroll
@@ -130,30 +206,45 @@ struct RowGradients {
       for (int j = kReach - 2; j >= 0; --j) {
         const int later = i + kReach - 1 - j;
         const float value = later < kLaneSteps ? g[later] : g_after[later - kLaneSteps];
-        const bool counts = filter.has(j) && (!Choice::kHasNumbers || numbers[later] == numbers[i]);
+        const bool counts = Choice::has(filter, j) && (!Choice::kHasNumbers || numbers[later] == numbers[i]);
         to[i] = counts ? fmaf(filter.weight[j][0], value, to[i]) : to[i];
       }
     }
-    if (args.dfinal_states != nullptr) {
+    if (!is_end) return store_floats(true, dx, 1, kLaneSteps, to);
 #pragma unroll
-      for (int i = 0; i < kLaneSteps; ++i) to[i] += dfinal(segment.begin + first + i);
+    for (int i = 0; i < kLaneSteps; ++i) {
+      if (args.dfinal_states != nullptr) to[i] += dfinal(own + i);
+      if (segment.is_there(own + i)) dx[i] = from_float<Io>(to[i]);
     }
-    store_floats(segment.options.by_vectors(), dx + first, 1, valid(first, length), to);
   }
 
-  /// By the lane that has the first steps, whose g are in `after` when all tiles are done.
+  /// dx̃ of the steps before the row, by one lane: it makes g of the first steps once more.
   __device__ void store_dinitial() const {
-    if (args.dinitial_states == nullptr || segment.begin > 0 || segment.lane != 0) return;
+    if (args.dinitial_states == nullptr || !segment.is_first() || segment.lane != 0) return;
+    float g[kReach - 1];
+#pragma unroll 1
+    for (int t = 0; t < kReach - 1; ++t) {
+      const int step = segment.begin + t;
+      float value = 0.0F;
+      if (step < segment.left) {
+        float s = filter.bias[0];
+        for (int j = 0; j < kReach; ++j)
+          if (filter.has(j)) s = fmaf(filter.weight[j][0], segment.load_step(step - (kReach - 1) + j), s);
+        value = to_float(dout_at(step)[0]);
+        if (Choice::silu(args.in)) value *= fast_silu_slope(s).slope;
+      }
+#pragma unroll
+      for (int k = 0; k < kReach - 1; ++k) g[k] = k == t ? value : g[k];
+    }
     const int taps = args.in.taps();
 #pragma unroll
     for (int k = 0; k < kReach - 1; ++k) {  // step k − (kReach − 1)
       if (!filter.has(k)) continue;
-      const std::int64_t t = k - (kReach - 1);
-      float sum = dfinal(t);
+      float sum = args.dfinal_states != nullptr ? dfinal(segment.begin + k - (kReach - 1)) : 0.0F;
 #pragma unroll
       for (int j = 0; j <= k; ++j)
-        if (filter.has(j)) sum = fmaf(filter.weight[j][0], after[k - j], sum);
-      static_cast<Io*>(args.dinitial_states)[segment.row * taps + t + taps] = from_float<Io>(sum);
+        if (filter.has(j)) sum = fmaf(filter.weight[j][0], g[k - j], sum);
+      static_cast<Io*>(args.dinitial_states)[segment.row * taps + k - filter.unused] = from_float<Io>(sum);
     }
   }
 
@@ -162,46 +253,79 @@ struct RowGradients {
 #pragma unroll
     for (int i = 0; i < kReach - 1; ++i) after[i] = g[i];
   }
+
   __device__ void walk() {
-    filter = load_filter<Io, kReach, 1>(false, args.in.weights, segment.channel, args.in.width, 1);
-    const int behind = (length + kTileSteps - 1) / kTileSteps * kTileSteps;
-    int t = behind - kTileSteps;
-    TileInputs<Io, kReach> tile = load(t);
-    float g[kLaneSteps];
-    if (behind < limit) {
-      adjoints(behind, load(behind), g);
-      keep(g);
+#pragma unroll
+    for (int i = 0; i < Ring::kSlots; ++i) {  // steps back all around the ring
+      copy<true>(own - i * kTileSteps);
+      ring.step_back();
     }
-    for (; t >= 0; t -= kTileSteps) {
-      const auto steps = adjoints(t, tile, g);
-      tile = load(t - kTileSteps);
-      add(steps, g);
-      store(t, g);
+    filter = load_filter<Io, kReach, 1>(false, args.in.weights, segment.channel, args.in.width, 1);
+#pragma unroll 1
+    for (int tile = last; tile >= 0; --tile) {
+      const bool is_end = is_at_end();
+      LaneSteps<kReach, Choice> steps;
+      float g[kLaneSteps];
+      copy_async_wait<Ring::kSlots - 2>();
+      __syncwarp();
+      load(steps, g);
+      __syncwarp();
+      copy<false>(own - Ring::kSlots * kTileSteps);
+      if (is_end) complete(steps);
+      activate(steps, g);
+      if (is_end) {
+#pragma unroll
+        for (int i = 0; i < kLaneSteps; ++i)
+          if (own + i < segment.begin || own + i >= segment.left) g[i] = 0.0F;
+      }
+      if (tile < tiles) {
+        add(steps, g);
+        store(is_end, g);
+      }
       keep(g);
+      own -= kTileSteps;
+      dx -= kTileSteps;
+      ring.step_back();
     }
     store_dinitial();
   }
 
-  __device__ void reduce(std::int64_t segments, float* partials) {
-    const std::int64_t partial = segment.batch * segments + segment.segment;
+  /// The warp's sums. Lanes that are `distance` apart share their terms: each goes on with one half of them.
+  __device__ void reduce(std::int64_t segments, float* partials) const {
+    float terms[kReach], bias = sums.bias[0];
+    int term = 0;  // that the lane ends with
 #pragma unroll
-    for (int term = 0; term <= kReach; ++term) {
-      float sum = term < kReach ? sums.weight[term < kReach ? term : 0][0] : sums.bias[0];
+    for (int j = 0; j < kReach; ++j) terms[j] = sums.weight[j][0];
 #pragma unroll
-      for (int distance = kWarpThreads / 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(kAllLanes, sum, distance);
-      if (segment.lane == 0) *partial_of<kReach>(partials, partial, term, segment.channel, args.in.dim) = sum;
+    for (int distance = 1, half = kReach / 2; distance < kWarpThreads; distance *= 2, half /= 2) {
+      const bool is_upper = half > 0 && (segment.lane & distance) != 0;
+      term += is_upper ? half : 0;
+#pragma unroll
+      for (int j = 0; j < (half > 0 ? half : 1); ++j) {
+        const int other = j + half;
+        const float give = is_upper ? terms[j] : terms[other];
+        terms[j] = (is_upper ? terms[other] : terms[j]) + __shfl_xor_sync(kAllLanes, give, distance);
+      }
+      bias += __shfl_xor_sync(kAllLanes, bias, distance);
     }
+    const std::int64_t partial = segment.batch * segments + segment.segment;
+    if (segment.lane > kReach) return;
+    const bool has_bias = segment.lane == kReach;
+    *partial_of<kReach>(partials, partial, has_bias ? kReach : term, segment.channel, args.in.dim) =
+        has_bias ? bias : terms[0];
   }
 };
 
 template <class Io, int kReach, class Choice>
-__global__ void __launch_bounds__(kRowWarps* kWarpThreads, kReach == 4 ? kBackwardRowBlocks : 1)
+__global__ void __launch_bounds__(kRowWarps* kWarpThreads,
+                                  kReach == 4 ? backward_row_blocks(sizeof(Io), Choice::kHasNumbers) : 1)
     backward_rows(const ConvBackwardArgs args, const DoutStrides strides, const RowPlan plan, float* partials,
                   const Choice options) {
-  RowGradients<Io, kReach, Choice> gradients(args, strides, plan, options);
-  if (gradients.segment.is_empty()) return;
-  gradients.walk();
+  extern __shared__ uint4 ring_memory[];
+  RowGradients<Io, kReach, Choice> gradients(args, strides, plan, ring_memory);
+  if (gradients.segment.row >= args.in.batch * args.in.dim) return;
+  if (!gradients.segment.is_empty()) gradients.walk();
+  hopper::launch_dependents();
   gradients.reduce(plan.segments, partials);
 }
 

@@ -5,16 +5,21 @@
 #include "kernels/causal_conv1d/args.h"
 #include "kernels/common/activations.h"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/mma.cuh"
 
 // Runs of neighbouring elements in registers, and the filter of the channels of a thread.
 
 namespace ssmbench::window {
 
+/// Elements of a 16-byte vector.
+template <class Io>
+inline constexpr int kVectorOf = 16 / static_cast<int>(sizeof(Io));
+
 /// kCount neighbouring elements as they lie in memory: words, so that nothing waits for them before they are
 /// used.
 template <class Io, int kCount>
 struct Packed {
-  static constexpr int kWords = kCount * static_cast<int>(sizeof(Io)) / 4;
+  static constexpr int kWords = (kCount * static_cast<int>(sizeof(Io)) + 3) / 4;
   std::uint32_t words[kWords];
 };
 
@@ -37,15 +42,48 @@ __device__ void load_words(std::uint32_t (&to)[kWords], const void* from) {
   }
 }
 
+/// By one instruction a vector: the compiler would make several of it.
 template <int kWords>
 __device__ void store_words(void* to, const std::uint32_t (&from)[kWords]) {
+  const auto address = __cvta_generic_to_global(to);
   if constexpr (kWords == 2) {
-    *static_cast<uint2*>(to) = uint2{from[0], from[1]};
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(from[0]), "r"(from[1]) : "memory");
   } else {
 #pragma unroll
     for (int i = 0; i < kWords; i += 4)
-      static_cast<uint4*>(to)[i / 4] = uint4{from[i], from[i + 1], from[i + 2], from[i + 3]};
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address + 4 * i), "r"(from[i]),
+                   "r"(from[i + 1]), "r"(from[i + 2]), "r"(from[i + 3])
+                   : "memory");
   }
+}
+
+/// The same from shared memory.
+template <int kWords>
+__device__ void load_shared(std::uint32_t (&to)[kWords], std::uint32_t shared) {
+  if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(shared));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4)
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(to[i]), "=r"(to[i + 1]), "=r"(to[i + 2]), "=r"(to[i + 3])
+                   : "r"(shared + i * 4));
+  }
+}
+
+/// Starts to copy the first `valid` of a vector's kCount elements to shared memory, zeros for the others. The
+/// vector is 8 or 16 bytes.
+template <class Io, int kCount>
+__device__ void copy_elements(std::uint32_t shared, const Io* from, int valid) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  auto* const to = static_cast<Io*>(__cvta_shared_to_generic(shared));
+  for (int i = 0; i < kCount; ++i) to[i] = i < valid ? from[i] : from_float<Io>(0.0F);
+#else
+  if constexpr (kCount * sizeof(Io) == 8)
+    copy_async_8(shared, from, valid * static_cast<int>(sizeof(Io)));
+  else
+    copy_async_16(shared, from, valid * static_cast<int>(sizeof(Io)));
+#endif
 }
 
 template <class Io>
@@ -56,17 +94,19 @@ __device__ std::uint32_t bits_of(Io element) {
     return *reinterpret_cast<const std::uint16_t*>(&element);
 }
 
-/// Elements from[0], from[stride], …, the first `valid` of them; zeros for the others. by_vectors: the stride
-/// is 1, the address aligned, and `valid` is kCount, or at most 0.
+/// Elements from[0], from[stride], …, those from `begin` to `valid`; zeros for the others. by_vectors: the
+/// stride is 1, the address aligned, and `valid` is kCount, or at most 0.
 template <class Io, int kCount>
-__device__ Packed<Io, kCount> load_packed(bool by_vectors, const Io* from, std::int64_t stride, int valid) {
+__device__ Packed<Io, kCount> load_packed(bool by_vectors, const Io* from, std::int64_t stride, int valid,
+                                          int begin = 0) {
   Packed<Io, kCount> packed{};
-  if (by_vectors) {
-    if (valid > 0) load_words(packed.words, from);
+  if (kCount > 1 && by_vectors) {
+    if constexpr (kCount > 1)
+      if (valid > 0) load_words(packed.words, from);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const std::uint32_t bits = i < valid ? bits_of(from[i * stride]) : 0U;
+      const std::uint32_t bits = i >= begin && i < valid ? bits_of(from[i * stride]) : 0U;
       if constexpr (sizeof(Io) == 4)
         packed.words[i] = bits;
       else
@@ -86,25 +126,120 @@ __device__ void unpack(const Packed<Io, kCount>& packed, float (&to)[kCount]) {
     for (int i = 0; i < kCount; i += 2) {
       const float2 two = unpack_pair<Io>(packed.words[i / 2]);
       to[i] = two.x;
-      to[i + 1] = two.y;
+      if (i + 1 < kCount) to[i + 1] = two.y;
     }
+  }
+}
+
+template <class Io, int kCount>
+__device__ Packed<Io, kCount> pack(const float (&from)[kCount]) {
+  Packed<Io, kCount> packed;
+#pragma unroll
+  for (int i = 0; i < Packed<Io, kCount>::kWords; ++i) {
+    if constexpr (sizeof(Io) == 4)
+      packed.words[i] = __float_as_uint(from[i]);
+    else
+      packed.words[i] = pack_pair<Io>(from[2 * i], from[2 * i + 1]);
+  }
+  return packed;
+}
+
+/// How many elements past the start of an aligned vector of kVector elements the address is.
+template <class Io, int kVector>
+__device__ int shift_of(const Io* address) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(address) % (kVector * sizeof(Io)) / sizeof(Io));
+}
+
+/// kCount of the kCount + kVector elements, from number `first` < kVector on.
+template <class Io, int kCount, int kVector>
+__device__ Packed<Io, kCount> shifted(Packed<Io, kCount + kVector> from, int first) {
+  constexpr int kWords = Packed<Io, kCount>::kWords;
+  constexpr int kAllWords = Packed<Io, kCount + kVector>::kWords;
+  const int words = first * static_cast<int>(sizeof(Io)) / 4;
+#pragma unroll
+  for (int by = (kAllWords - kWords) / 2; by > 0; by /= 2) {
+#pragma unroll
+    for (int i = 0; i + by < kAllWords; ++i)
+      from.words[i] = (words & by) != 0 ? from.words[i + by] : from.words[i];
+  }
+  Packed<Io, kCount> to;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i)
+    to.words[i] =
+        sizeof(Io) == 4 ? from.words[i] : __funnelshift_r(from.words[i], from.words[i + 1], first % 2 * 16);
+  return to;
+}
+
+/// Elements at any address, by the vectors that cover them; from `end` on nothing is read. The first `valid` of
+/// them are needed.
+template <class Io, int kCount>
+__device__ Packed<Io, kCount> load_unaligned(const Io* from, int valid, const Io* end) {
+  constexpr int kVector = kVectorOf<Io>;
+  const int shift = shift_of<Io, kVector>(from);
+  Packed<Io, kCount + kVector> cover{};
+#pragma unroll
+  for (int v = 0; v <= kCount / kVector; ++v) {
+    const Io* const vector = from - shift + v * kVector;
+    if (valid + shift <= v * kVector) continue;
+    const auto packed = load_packed<Io, kVector>(
+        vector + kVector <= end, vector, 1,
+        vector < end ? static_cast<int>(min(end - vector, std::int64_t{kVector})) : 0);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) cover.words[v * 4 + i] = packed.words[i];
+  }
+  return shifted<Io, kCount, kVector>(cover, shift);
+}
+
+/// All lanes of a warp, which call it together.
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+/// Neighbouring lanes of a warp that store neighbouring elements, kCount each; the last of them may have fewer.
+/// A lane that has none gives its elements to the next one only.
+struct Neighbours {
+  bool is_first;       ///< no lane before it gives elements
+  bool next_is_whole;  ///< the next elements are one's that has kCount
+};
+
+/// Stores elements at any address, by the aligned vectors of memory: a lane's first one begins with the last
+/// elements of the lane before. What no vector covers is stored by elements. All lanes must call it.
+template <class Io, int kCount, int kVector>
+__device__ void store_unaligned(const Neighbours& among, Io* to, const float (&from)[kCount], int valid) {
+  constexpr int kVectorWords = Packed<Io, kVector>::kWords;
+  constexpr int kWords = Packed<Io, kCount>::kWords;
+  const int shift = shift_of<Io, kVector>(to);
+  const auto own = pack<Io>(from);
+  Packed<Io, kCount + kVector> both;
+#pragma unroll
+  for (int i = 0; i < kVectorWords; ++i)
+    both.words[i] = __shfl_up_sync(kAllLanes, own.words[kWords - kVectorWords + i], 1);
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) both.words[kVectorWords + i] = own.words[i];
+  const auto aligned = shift == 0 ? own : shifted<Io, kCount, kVector>(both, kVector - shift);
+  const bool has_vectors = valid == kCount;
+  const bool has_first = has_vectors && (shift == 0 || !among.is_first);
+#pragma unroll
+  for (int v = 0; v < kCount / kVector; ++v) {
+    Packed<Io, kVector> vector;
+#pragma unroll
+    for (int i = 0; i < kVectorWords; ++i) vector.words[i] = aligned.words[v * kVectorWords + i];
+    if (v == 0 ? has_first : has_vectors) store_words(to - shift + v * kVector, vector.words);
+  }
+  const bool next_has_last = shift == 0 || among.next_is_whole;
+  if (valid == 0 || (has_first && next_has_last)) return;
+#pragma unroll
+  for (int c = 0; c < kCount; ++c) {
+    const bool is_in_first = c < kVector - shift;
+    const bool is_stored = c >= kCount - shift ? next_has_last : is_in_first ? has_first : has_vectors;
+    if (c < valid && !is_stored) to[c] = from_float<Io>(from[c]);
   }
 }
 
 template <class Io, int kCount>
 __device__ void store_floats(bool by_vectors, Io* to, std::int64_t stride, int valid,
                              const float (&from)[kCount]) {
-  if (by_vectors) {
-    if (valid <= 0) return;
-    Packed<Io, kCount> packed;
-#pragma unroll
-    for (int i = 0; i < Packed<Io, kCount>::kWords; ++i) {
-      if constexpr (sizeof(Io) == 4)
-        packed.words[i] = __float_as_uint(from[i]);
-      else
-        packed.words[i] = pack_pair<Io>(from[2 * i], from[2 * i + 1]);
-    }
-    store_words(to, packed.words);
+  if (kCount > 1 && by_vectors) {
+    if constexpr (kCount > 1)
+      if (valid > 0) store_words(to, pack<Io>(from).words);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)

@@ -8,58 +8,55 @@
 #include "kernels/causal_conv1d/window/forward_channels.cuh"
 #include "kernels/causal_conv1d/window/forward_rows.cuh"
 #include "kernels/causal_conv1d/window/options.h"
-#include "kernels/common/launch.cuh"
+#include "kernels/causal_conv1d/window/shape.h"
 
 namespace ssmbench::window::forward {
 namespace {
 
-constexpr int kLeastRun = 8;
-constexpr int kMostRun = 64;
-
-ChannelPlan plan_of(const CausalConv1d& conv, DType dtype) {
-  const int channels =
-      forward_channels_of(reach_of(static_cast<int>(conv.width)), static_cast<int>(size_of(dtype)));
-  return plan_channels(conv.batch, conv.dim, conv.seqlen, channels, kLeastRun, kMostRun);
+ChannelPlan channel_plan_of(const ConvShape& shape) {
+  return plan_channels(shape.batch, shape.dim, shape.seqlen,
+                       forward_channels_of(reach_of(shape.width), shape.element_bytes), kForwardRun);
+}
+RowPlan row_plan_of(const ConvShape& shape) {
+  return plan_rows(shape.seqlen, kForwardTiles, shape.element_bytes);
 }
 
 template <class Io>
-Launch launch_channels(const ConvForwardArgs& args, const ChannelPlan& plan) {
+Launch launch_forward(const ConvForwardArgs& args) {
   const ConvInputs1d& in = args.in;
-  return with_options(in, in.dim % plan.channels == 0, [&]<int kReach, class Choice>(Choice options) {
+  const ConvShape shape{in.batch, in.dim, in.seqlen, in.width, static_cast<int>(sizeof(Io))};
+  const int channels = forward_channels_of(reach_of(in.width), sizeof(Io));
+  const bool by_vectors = !in.channels_last || in.dim % channels == 0;
+  return with_options(in, by_vectors, true, [&]<int kReach, class Choice>(const Choice& options) -> Launch {
+    if (!in.channels_last) {
+      const RowPlan plan = row_plan_of(shape);
+      return launch_of(forward_rows<Io, kReach, Choice>, plan.blocks(in.batch * in.dim),
+                       dim3(kRowWarps * kWarpThreads), 0, args, plan, options);
+    }
     constexpr int kChannels = forward_channels_of(kReach, sizeof(Io));
-    return launch_of(forward_channels<Io, kReach, kChannels, Choice>, plan.blocks(in.batch),
-                     dim3(kChannelThreads), 0, args, plan, options);
-  });
-}
-
-template <class Io>
-Launch launch_rows(const ConvForwardArgs& args) {
-  const ConvInputs1d& in = args.in;
-  const RowPlan plan = plan_rows(in.seqlen, kForwardTiles);
-  return with_options(in, in.seqlen % kLaneSteps == 0, [&]<int kReach, class Choice>(Choice options) {
-    return launch_of(forward_rows<Io, kReach, Choice>, plan.blocks(in.batch * in.dim),
-                     dim3(kRowWarps * kWarpThreads), 0, args, plan, options);
+    const ChannelPlan plan = channel_plan_of(shape);
+    return launch_with_memory(forward_channels<Io, kReach, kChannels, Choice>, plan.blocks(),
+                              dim3(kChannelThreads), StepRing<Io, kChannels, Choice, kReach, 1>::bytes(plan),
+                              args, plan, options);
   });
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const CausalConv1d conv(problem);
+  const ConvShape shape = shape_of(conv, problem.dtype());
   if (conv.channels_last) {
-    const ChannelPlan plan = plan_of(conv, problem.dtype());
-    return grid_too_large({conv.batch, plan.group_tiles, plan.run_tiles},
+    const ChannelPlan plan = channel_plan_of(shape);
+    return grid_too_large({plan.group_tiles, plan.run_tiles},
                           std::to_string(plan.steps * plan.runs()) + " steps");
   }
-  return grid_too_large({plan_rows(conv.seqlen, kForwardTiles).segments, conv.batch, conv.dim},
-                        "segment of a channel");
+  return grid_too_large({row_plan_of(shape).segments, conv.batch, conv.dim}, "segment of a channel");
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-window " + *reason);
   const ConvForwardArgs args = bind_conv_fwd(problem, tensors);
-  return with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
-    return args.in.channels_last ? launch_channels<Io>(args, plan_of(CausalConv1d(problem), problem.dtype()))
-                                 : launch_rows<Io>(args);
-  });
+  return with_io_type(problem.dtype(),
+                      [&]<class Io>(std::type_identity<Io>) { return launch_forward<Io>(args); });
 }
 
 const Registration registration{{.name = "cuda-window",

@@ -8,8 +8,6 @@
 
 namespace ssmbench::window {
 
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
-
 /// The kReach − 1 steps before a lane's own, from the lane before; those of lane 0 from `before`, the last of
 /// the tile before, which lane 31 holds.
 template <int kReach, class T>
@@ -36,16 +34,20 @@ __device__ void from_lane_after(const T (&own)[kLaneSteps], const T (&after)[kRe
   }
 }
 
-/// A warp's row of (batch, channel) and segment of its steps.
+/// A warp's row of (batch, channel) and segment of its steps. Segments, and so the steps of a lane, start where
+/// memory is aligned to 16 bytes; the first one of a row at its first step or up to a vector before. Steps are
+/// counted from there, in 32 bits.
 template <class Io, class Choice>
 struct RowSegment {
   const ConvInputs1d& in;
-  Choice options;
-  std::int64_t row, batch, channel, segment, begin, end;
+  std::int64_t row, batch, channel, segment;
+  std::int64_t first;  ///< step 0 of the segment
+  int begin, end;      ///< of the steps that are there
+  int left;            ///< end of the row, or of a lane's steps behind the segment
   int lane;
 
-  __device__ RowSegment(const ConvInputs1d& inputs, Choice chosen, const RowPlan& plan)
-      : in(inputs), options(chosen), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
+  __device__ RowSegment(const ConvInputs1d& inputs, const RowPlan& plan)
+      : in(inputs), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
     // By a shuffle, so that the compiler sees that a warp has one number and its loops do not diverge.
     const int warp_of_block = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
     const std::int64_t warp = std::int64_t{blockIdx.x} * kRowWarps + warp_of_block;
@@ -53,35 +55,32 @@ struct RowSegment {
     segment = warp % plan.segments;
     batch = row / in.dim;
     channel = row % in.dim;
-    begin = segment * plan.segment_steps;
-    end = begin + plan.segment_steps < in.seqlen ? begin + plan.segment_steps : in.seqlen;
+    const int before = static_cast<int>(row * in.seqlen % kVectorOf<Io>);
+    first = segment * plan.segment_steps - before;
+    begin = segment == 0 ? before : 0;
+    end = valid_of(first, plan.segment_steps, in.seqlen);
+    left = valid_of(first, plan.segment_steps + kLaneSteps, in.seqlen);
   }
 
-  __device__ bool is_empty() const { return row >= in.batch * in.dim; }
+  __device__ bool is_empty() const { return begin >= end; }
+  __device__ bool is_first() const { return segment == 0; }
+  __device__ bool is_last() const { return first + end == in.seqlen; }
+  /// Of step 0.
+  __device__ std::int64_t offset() const { return row * in.seqlen + first; }
   /// A lane's first step of the tile at t.
-  __device__ std::int64_t own(std::int64_t t) const { return t + lane * kLaneSteps; }
-  __device__ int valid(std::int64_t first) const { return valid_of(first, kLaneSteps, in.seqlen); }
+  __device__ int own(int t) const { return t + lane * kLaneSteps; }
+  /// Whether all of a lane's steps are there, or some.
+  __device__ bool is_whole(int own) const { return own >= begin && own + kLaneSteps <= end; }
+  __device__ bool is_there(int step) const { return step >= begin && step < end; }
 
-  __device__ Packed<Io, kLaneSteps> load_x(std::int64_t t) const {
-    return load_packed<Io, kLaneSteps>(
-        options.by_vectors(), static_cast<const Io*>(in.x) + row * in.seqlen + own(t), 1, valid(own(t)));
-  }
   /// x̃ of one step before the segment or at its end.
-  __device__ float load_step(std::int64_t t) const {
-    if (t >= 0) return to_float(static_cast<const Io*>(in.x)[row * in.seqlen + t]);
-    const std::int64_t i = t + in.taps();
+  __device__ float load_step(int t) const {
+    if (first + t >= 0) return to_float(static_cast<const Io*>(in.x)[offset() + t]);
+    const int i = t - begin + in.taps();  // the segment is the first
     const auto* states = static_cast<const Io*>(in.initial_states);
     return states != nullptr && i >= 0 ? to_float(states[row * in.taps() + i]) : 0.0F;
   }
-  template <int kReach>
-  __device__ void load_before(float (&to)[kReach - 1]) const {
-#pragma unroll
-    for (int i = 0; i < kReach - 1; ++i) to[i] = load_step(begin - (kReach - 1) + i);
-  }
-
-  __device__ int number(std::int64_t t) const {
-    return options.number(in, batch, t);
-  }
+  __device__ int number(int t) const { return Choice::number(in, batch, first + t); }
 };
 
 /// A lane's steps with those before, the oldest first, and their sequences' numbers.
@@ -98,7 +97,7 @@ struct LaneSteps {
   }
   /// For the lane whose first step is `first`.
   template <class Segment>
-  __device__ void load_numbers(const Segment& segment, std::int64_t first) {
+  __device__ void load_numbers(const Segment& segment, int first) {
     if constexpr (Choice::kHasNumbers) {
 #pragma unroll
       for (int i = 0; i < kReach - 1 + kLaneSteps; ++i) number[i] = segment.number(first - (kReach - 1) + i);
@@ -119,7 +118,7 @@ struct LaneSteps {
     float s = filter.bias[0];
 #pragma unroll
     for (int j = kReach - 1; j >= 0; --j)
-      s = filter.has(j) && reaches(i, j) ? fmaf(filter.weight[j][0], x[i + j], s) : s;
+      s = Choice::has(filter, j) && reaches(i, j) ? fmaf(filter.weight[j][0], x[i + j], s) : s;
     return s;
   }
 };

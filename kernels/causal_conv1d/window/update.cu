@@ -9,11 +9,11 @@
 namespace ssmbench::window::update {
 namespace {
 
-constexpr int kMostRows = 16;
+constexpr int kMostRows = 4;
 
-bool is_single_step(const ConvUpdateArgs& args) {
-  return args.tokens == 1 && args.state_len == args.taps() && args.width <= 4 &&
-         args.dim % kUpdateChannels == 0;
+/// A state that is as long as the filter reaches.
+bool is_plain(const ConvUpdateArgs& args) {
+  return args.state_len == args.taps() && args.width <= 4;
 }
 
 bool by_vectors(const ConvUpdateArgs& args) {
@@ -21,15 +21,17 @@ bool by_vectors(const ConvUpdateArgs& args) {
 }
 
 UpdatePlan plan_of(const ConvUpdateArgs& args) {
-  if (is_single_step(args)) return plan_update(args.batch, args.dim, kUpdateChannels, kMostRows);
-  return plan_update(args.batch, args.dim, by_vectors(args) ? kUpdateChannels : 1, 1);
+  const bool has_vectors = is_plain(args) || by_vectors(args);
+  return plan_update(args.batch, args.dim, has_vectors ? kUpdateChannels : 1,
+                     is_plain(args) && args.tokens == 1 ? kMostRows : 1);
 }
 
-template <class Io, bool kChannelsLast>
-Launch launch_step(const ConvUpdateArgs& args, const UpdatePlan& plan) {
+template <class Io, bool kChannelsLast, bool kAligned>
+Launch launch_plain(const ConvUpdateArgs& args, const UpdatePlan& plan) {
   const auto launch = [&]<int kTaps>() {
-    return launch_of(step_update<Io, kChannelsLast, kTaps>, plan.blocks(), dim3(kUpdateThreads), 0, args,
-                     plan);
+    const auto kernel = args.tokens == 1 ? step_update<Io, kChannelsLast, kTaps, kAligned>
+                                         : tokens_update<Io, kChannelsLast, kTaps, kAligned>;
+    return launch_of(kernel, plan.blocks(), dim3(kUpdateThreads), 0, args, plan);
   };
   switch (args.width) {
     case 2:
@@ -64,8 +66,12 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const ConvUpdateArgs args = bind_conv_update(problem, tensors);
   const UpdatePlan plan = plan_of(args);
   return with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
-    if (!is_single_step(args)) return launch_steps<Io>(args, plan);
-    return args.channels_last ? launch_step<Io, true>(args, plan) : launch_step<Io, false>(args, plan);
+    if (!is_plain(args)) return launch_steps<Io>(args, plan);
+    if (args.dim % kUpdateChannels == 0)
+      return args.channels_last ? launch_plain<Io, true, true>(args, plan)
+                                : launch_plain<Io, false, true>(args, plan);
+    return args.channels_last ? launch_plain<Io, true, false>(args, plan)
+                              : launch_plain<Io, false, false>(args, plan);
   });
 }
 

@@ -41,7 +41,8 @@ std::vector<Problem> boundary_problems(const OpSpec& op) {
   return all;
 }
 
-/// Channels of many blocks, and so many threads that runs get longer.
+/// Channels of many blocks, of vectors and not, so many threads that runs get longer, and sequences that share
+/// a block.
 std::vector<Problem> large_problems(const OpSpec& op) {
   std::vector<Problem> all;
   for (const char* layout : kLayouts) {
@@ -54,6 +55,14 @@ std::vector<Problem> large_problems(const OpSpec& op) {
     all.push_back(conv_problem(
         {{"dtype", "f16"}, {"layout", layout}, {"batch", size(40)}, {"dim", size(3)}, {"seqlen", size(24)}},
         op));
+    for (const char* dtype : kDtypes)
+      all.push_back(conv_problem({{"dtype", dtype},
+                                  {"layout", layout},
+                                  {"batch", size(9)},
+                                  {"dim", size(1037)},
+                                  {"seqlen", size(11)},
+                                  {"silu", true}},
+                                 op));
   }
   return all;
 }
@@ -104,7 +113,7 @@ std::vector<Problem> option_problems(const OpSpec& op) {
 std::vector<Problem> update_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;
-  for (const std::int64_t dim : {1, 7, 8, 24, 65, 1032})
+  for (const std::int64_t dim : {1, 7, 8, 24, 65, 1032, 1037})
     for (const std::int64_t width : {2, 3, 4, 8})
       for (const std::int64_t tokens : {1, 2, 9})
         for (const char* layout : {"sdk", "skd"}) {

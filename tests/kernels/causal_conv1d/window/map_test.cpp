@@ -10,48 +10,68 @@ using namespace ssmbench;
 using namespace ssmbench::window;
 
 TEST_CASE("runs of channels-last blocks cover every step of every channel once") {
-  for (const std::int64_t batch : {1, 3})
-    for (const std::int64_t dim : {1, 8, 9, 63, 256, 300})
+  for (const std::int64_t batch : {1, 3, 70})
+    for (const std::int64_t dim : {1, 8, 9, 63, 256, 300, 521})
       for (const std::int64_t seqlen : {1, 7, 64, 65, 1000})
         for (const int channels : {4, 8}) {
           CAPTURE(batch, dim, seqlen, channels);
-          const ChannelPlan plan = plan_channels(batch, dim, seqlen, channels, 8, 64);
+          const ChannelPlan plan = plan_channels(batch, dim, seqlen, channels, kForwardRun);
           REQUIRE(plan.groups() * plan.runs() == kChannelThreads);
           std::vector<int> taken(static_cast<std::size_t>(batch * dim * seqlen), 0);
-          for (std::int64_t block = 0; block < plan.blocks(batch); ++block)
+          for (std::int64_t block = 0; block < plan.blocks(); ++block)
             for (int thread = 0; thread < kChannelThreads; ++thread) {
-              const ChannelPlace place = channel_place(plan, block, thread);
-              for (std::int64_t d = place.channel; d < std::min(dim, place.channel + channels); ++d)
-                for (std::int64_t t = place.step; t < std::min(seqlen, place.step + plan.steps); ++t)
-                  ++taken[static_cast<std::size_t>((place.batch * dim + d) * seqlen + t)];
+              const ChannelPosition at = channel_position(plan, block, thread);
+              if (at.batch >= batch || at.group < plan.shared_groups) continue;
+              for (std::int64_t d = at.channel; d < std::min(dim, at.channel + channels); ++d)
+                for (std::int64_t t = at.step; t < std::min(seqlen, at.step + plan.steps); ++t)
+                  ++taken[static_cast<std::size_t>((at.batch * dim + d) * seqlen + t)];
             }
           REQUIRE(taken == std::vector<int>(taken.size(), 1));
         }
 }
 
-TEST_CASE("runs get shorter until there are threads enough, and no shorter") {
-  CHECK(plan_channels(64, 4096, 8192, 8, 8, 64).steps == 64);
-  CHECK(plan_channels(1, 64, 64, 8, 8, 64).steps == 8);
+TEST_CASE("runs are as long as makes whole waves of blocks") {
+  // 4096 channels are 16 tiles of 256: 33 blocks of each are one wave of 528.
+  const ChannelPlan plan = plan_channels(1, 4096, 33 * kChannelThreads / kWarpThreads * 100, 8, kForwardRun);
+  CHECK(plan.steps == 100);
+  CHECK(plan.blocks() == 16 * 33);
+  CHECK(plan_channels(1, 64, 64, 8, kForwardRun).steps == 8);
+}
+
+TEST_CASE("short sequences share a block") {
+  const ChannelPlan plan = plan_channels(4096, 256, 8, 8, kForwardRun);
+  CHECK(plan.steps == 8);
+  CHECK(plan.run_tiles == 4096 / plan.runs());
 }
 
 TEST_CASE("a block's partial sums have a number of their own") {
-  const ChannelPlan plan = plan_channels(2, 300, 1000, 4, 16, 128);
-  for (std::int64_t block = 0; block < plan.blocks(2); ++block) {
-    const ChannelPlace place = channel_place(plan, block, 0);
-    CHECK(place.partial == block / plan.group_tiles);
-    CHECK(place.partial / plan.run_tiles == place.batch);
-    CHECK(place.partial < 2 * plan.run_tiles);
+  const ChannelPlan plan = plan_channels(2, 300, 1000, 4, kForwardRun);
+  for (std::int64_t block = 0; block < plan.blocks(); ++block) {
+    const ChannelPosition at = channel_position(plan, block, 0);
+    CHECK(at.run_tile == block / plan.group_tiles);
+    CHECK(at.run_tile < plan.run_tiles);
   }
 }
 
-TEST_CASE("segments cover a row") {
-  for (const std::int64_t seqlen : {1, 1023, 1024, 1025, 10000})
-    for (const int tiles : {kForwardTiles, kBackwardTiles}) {
-      const RowPlan plan = plan_rows(seqlen, tiles);
-      CHECK(plan.segments * plan.segment_steps >= seqlen);
-      CHECK((plan.segments - 1) * plan.segment_steps < seqlen);
-      CHECK(plan.blocks(3) * kRowWarps >= 3 * plan.segments);
-    }
+TEST_CASE("where rows are no whole vectors, tiles of channels overlap by a group") {
+  CHECK(plan_channels(1, 1037, 64, 8, kForwardRun).shared_groups == 1);
+  CHECK(plan_channels(1, 1040, 64, 8, kForwardRun).shared_groups == 0);
+  CHECK(plan_channels(1, 250, 64, 8, kForwardRun).shared_groups == 0);  // one tile
+  const ChannelPlan plan = plan_channels(1, 1037, 64, 8, kForwardRun);
+  CHECK(channel_position(plan, 0, 0).channel == -8);
+  CHECK(channel_position(plan, 1, 0).channel == channel_position(plan, 0, 31).channel);
+}
+
+TEST_CASE("segments cover a row, wherever its first vector begins") {
+  for (const std::int64_t seqlen : {1, 1023, 1024, 1025, 10000, 2041, 2048})
+    for (const int tiles : {kForwardTiles, kBackwardTiles})
+      for (const int element_bytes : {2, 4}) {
+        const RowPlan plan = plan_rows(seqlen, tiles, element_bytes);
+        const std::int64_t before = seqlen % (16 / element_bytes) == 0 ? 0 : 16 / element_bytes - 1;
+        CHECK(plan.segments * plan.segment_steps >= seqlen + before);
+        CHECK((plan.segments - 1) * plan.segment_steps < seqlen + before);
+        CHECK(plan.blocks(3) * kRowWarps >= 3 * plan.segments);
+      }
 }
 
 TEST_CASE("a step's threads take every channel of every row once") {
@@ -62,12 +82,20 @@ TEST_CASE("a step's threads take every channel of every row once") {
         std::vector<int> taken(static_cast<std::size_t>(batch * dim), 0);
         for (std::int64_t block = 0; block < plan.blocks(); ++block)
           for (int thread = 0; thread < kUpdateThreads; ++thread) {
-            const UpdatePlace place = update_place(plan, block, thread);
-            for (std::int64_t row = place.row; row < std::min(batch, place.row + plan.rows); ++row)
-              for (std::int64_t d = place.channel; d < std::min(dim, place.channel + channels); ++d)
+            const UpdatePosition at = update_position(plan, block, thread);
+            for (std::int64_t row = at.row; row < std::min(batch, at.row + plan.rows); ++row)
+              for (std::int64_t d = at.channel; d < std::min(dim, at.channel + channels); ++d)
                 ++taken[static_cast<std::size_t>(row * dim + d)];
           }
         CAPTURE(batch, dim, channels);
         REQUIRE(taken == std::vector<int>(taken.size(), 1));
       }
+}
+
+TEST_CASE("runs of rows make whole waves of blocks") {
+  // 10240 channels are ten blocks side by side: 52 runs of ten rows are one wave of 528.
+  CHECK(plan_update(512, 10240, 8, 16).rows == 10);
+  CHECK(plan_update(512, 10240, 8, 4).rows == 2);
+  CHECK(plan_update(4096, 10240, 8, 4).rows == 4);
+  CHECK(plan_update(1, 10240, 8, 16).rows == 1);
 }
