@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
   Finish<Io, Form, BlockTeam>{args, plan, work, memory, row, team}.run();
 }
 
-__global__ void __launch_bounds__(kFinishThreads, 6)
+__global__ void __launch_bounds__(kFinishThreads, 5)
     chunk_finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ ChunkFinishMemory memory;
   const Span row(plan, blockIdx.x, work.table.chunks);
