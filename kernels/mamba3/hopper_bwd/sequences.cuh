@@ -1,7 +1,7 @@
 #pragma once
 
-// Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with it,
-// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the table of chunks.
+// Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with
+// it, so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the table of chunks.
 
 #include "kernels/common/hopper/bounded_maps.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
@@ -26,7 +26,8 @@ __device__ __forceinline__ SequenceChunk load_chunk(const SequenceChunk* chunk) 
 
 inline constexpr int kSequenceThreads = 256;
 
-/// The first block makes the table of `chunks` at most, a thread of the others a map. `gated`: those of z and dz exist.
+/// The first block makes the table of `chunks` at most, a thread of the others a map. `gated`: those of z and dz
+/// exist.
 __global__ void __launch_bounds__(kSequenceThreads)
     mamba3_sequences_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
                             const std::int32_t* cu_seqlens, std::int64_t sequences, std::int64_t chunks,
