@@ -38,11 +38,12 @@ Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
 
 }  // namespace
 
-Launch sequence_maps(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
-                     const Workspace& work) {
-  return launch_of(mamba3_sequence_maps_kernel, ceil_div(plan.sequences * kSequenceMaps, kMapThreads),
-                   dim3(kMapThreads), 0, make_args(args, ssd, plan, work), args.in.Z != nullptr,
-                   args.in.cu_seqlens, plan.sequences, work.sequence_maps);
+Launch hopper_sequences(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                        const Workspace& work) {
+  const std::int64_t blocks = 1 + ceil_div(plan.sequences * kSequenceMaps, kSequenceThreads);
+  return launch_of(mamba3_sequences_kernel, blocks, dim3(kSequenceThreads), 0,
+                   make_args(args, ssd, plan, work), args.in.Z != nullptr, args.in.cu_seqlens, plan.sequences,
+                   plan.chunks, work.table, work.sequence_maps);
 }
 
 Launch turning_walks(const Mamba3BwdArgs& args, const ssd::Walks& walks, const Plan& plan,

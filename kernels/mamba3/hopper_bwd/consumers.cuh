@@ -181,7 +181,7 @@ class Consumer {
       if (is_query_)
         queries_.hand_turned(turned, positions_);
       else
-        keys_.store_turned(turned, half, flows.turns[keys_.warp_] + kTilePairs * half, positions_);
+        keys_.store_turned(turned, half, positions_);
     }
     const int lane = ssd::group_thread() % 32;  // again: registers are short
     add_gradient(sums, gradient, flows.biases[is_query_ ? 0 : 1][queries_.warp_] + 64 * half, lane);

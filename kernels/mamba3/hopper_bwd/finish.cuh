@@ -37,19 +37,27 @@ class ChunkFinish {
   /// By all threads of a block.
   __device__ void run() const {
     const auto thread = static_cast<int>(threadIdx.x);
-    for (int i = thread; i < kFlowRows * kSteps; i += kFinishThreads) flows().load_flow(i);
+    // All that is loaded is on its way before the first of it is waited for.
+    TileLoads loads = load_tile({thread, 0});
+    constexpr int kOwnFlows = kFlowRows * kSteps / kFinishThreads;
+    float own[kOwnFlows];
+#pragma unroll
+    for (int i = 0; i < kOwnFlows; ++i) own[i] = flows().flow_at(i * kFinishThreads + thread);
+    if (thread < row_.steps) flows().load_step(thread);
+#pragma unroll
+    for (int i = 0; i < kOwnFlows; ++i) flows().keep_flow(i * kFinishThreads + thread, own[i]);
     if (thread < kSteps) memory_.of_rates[thread] = 0.0F;
     for (int tile = 0; tile < plan_.angle_tiles; ++tile) {
       const Place place{thread, tile};
-      Rates rates[kPartSteps] = {};
-      const int first = place.part * kPartSteps;
-      if (place.pair < plan_.angles && first < row_.steps)
-        load_rates<Io, Siso>(args_.in, plan_, row_, place.part, place.pair, rates);
       Rates turns[kPartSteps];
-      load_turns(turns, place);
+      add_turns(turns, loads, place);
+      Rates rates[kPartSteps];
+      take_rates(rates, loads, place);
+      const float4 later = loads.later;
+      if (tile + 1 < plan_.angle_tiles) loads = load_tile({thread, tile + 1});
       __syncthreads();  // sums of warps, and flows
       if (tile == 0 && thread < 2 * kSpanSums) flows().add_run(thread);
-      store_rates(rates, turns, place);
+      store_rates(rates, turns, later, place);
       __syncthreads();  // of the next tile, and of what is stored below
     }
     if (thread >= row_.steps) return;
@@ -73,27 +81,80 @@ class ChunkFinish {
           pair(of_tile * kTilePairs + column) {}
   };
 
-  __device__ StepGradients<Io, Siso> flows() const { return {args_, plan_, from_, memory_.flows, row_}; }
+  __device__ StepGradients<Io, Siso> flows() const {
+    return {args_, plan_, from_, memory_.flows, row_};
+  }
 
-  /// Σ dθ from each step on within the warp's steps, and the sums of warps.
-  __device__ __forceinline__ void load_turns(Rates (&to)[kPartSteps], const Place& place) const {
+  static constexpr int kTurnVectors = kTilePairs / (2 * kApartPairs);
+  /// What a thread loads of a tile of pairs.
+  struct TileLoads {
+    float4 turns[kTurnVectors];  ///< dθ, in the order of products' fragments
+    float4 later;                ///< Σ dθ of later chunks
+    uint2 rates[kPartSteps];     ///< where all vectors of pairs are whole
+  };
+  __device__ bool whole_vectors() const {
+    return plan_.angles % kAngleVector == 0;
+  }
+
+  /// Without branches but for numbers of pairs that are not in models.
+  __device__ __forceinline__ TileLoads load_tile(const Place& place) const {
+    TileLoads to;
     const auto* const tile =
         reinterpret_cast<const float4*>(from_.dtheta + plan_.angle_tile(row_.index, place.tile));
-    float4 loaded[kTilePairs / (2 * kApartPairs)];
 #pragma unroll
-    for (int i = 0; i < kTilePairs / (2 * kApartPairs); ++i)
-      loaded[i] = __ldg(tile + i * kFinishThreads + threadIdx.x);
+    for (int i = 0; i < kTurnVectors; ++i) to.turns[i] = __ldg(tile + i * kFinishThreads + threadIdx.x);
+    const float* const later = from_.turns + row_.index * plan_.angles + place.pair;
+    const auto of_later = [&](int k) { return place.pair + k < plan_.angles ? __ldg(later + k) : 0.0F; };
+    to.later = make_float4(of_later(0), of_later(1), of_later(2), of_later(3));
+    if (whole_vectors()) {
+      const int pair = min(place.pair, plan_.angles - kAngleVector);
+      const auto* const rates =
+          static_cast<const __nv_bfloat16*>(args_.in.rates) + row_.step(plan_, 0) * plan_.angles + pair;
+      const int pitch = static_cast<int>(plan_.nheads) * plan_.angles;
+#pragma unroll
+      for (int u = 0; u < kPartSteps; ++u)
+        to.rates[u] = __ldg(reinterpret_cast<const uint2*>(
+            rates + std::int64_t{min(place.part * kPartSteps + u, row_.steps - 1)} * pitch));
+    }
+    return to;
+  }
+
+  /// tanh of the rates, of other ones where a step or a pair is not there.
+  __device__ __forceinline__ void take_rates(Rates (&to)[kPartSteps], const TileLoads& loads,
+                                             const Place& place) const {
+    if (whole_vectors()) {
+#pragma unroll
+      for (int u = 0; u < kPartSteps; ++u) {
+        const float2 first = unpack_pair<__nv_bfloat16>(loads.rates[u].x);
+        const float2 second = unpack_pair<__nv_bfloat16>(loads.rates[u].y);
+        to[u][0] = first.x;
+        to[u][1] = first.y;
+        to[u][2] = second.x;
+        to[u][3] = second.y;
+      }
+    } else {
+      load_rates<Io, Siso>(args_.in, plan_, row_, place.part, place.pair, to);
+    }
+#pragma unroll
+    for (Rates& of_step : to)
+#pragma unroll
+      for (float& rate : of_step) rate = mamba3_hopper::fast_tanh(rate);
+  }
+
+  /// Σ dθ from each step on within the warp's steps, and the sums of warps.
+  __device__ __forceinline__ void add_turns(Rates (&to)[kPartSteps], const TileLoads& loads,
+                                            const Place& place) const {
     __syncwarp();  // the tile before has been read
     // Vectors of a thread are of the same steps, which are its warp's.
     const AngleAt at = angle_at(static_cast<int>(threadIdx.x) % kFinishThreads);
     float* const of_step = memory_.dtheta + at.t * Memory::kPitch + at.pair;
     constexpr int kApart = kApartSteps * Memory::kPitch;
 #pragma unroll
-    for (int i = 0; i < kTilePairs / (2 * kApartPairs); ++i) {
-      of_step[2 * kApartPairs * i] = loaded[i].x;
-      of_step[2 * kApartPairs * i + kApart] = loaded[i].y;
-      of_step[2 * kApartPairs * i + kApartPairs] = loaded[i].z;
-      of_step[2 * kApartPairs * i + kApartPairs + kApart] = loaded[i].w;
+    for (int i = 0; i < kTurnVectors; ++i) {
+      of_step[2 * kApartPairs * i] = loads.turns[i].x;
+      of_step[2 * kApartPairs * i + kApart] = loads.turns[i].y;
+      of_step[2 * kApartPairs * i + kApartPairs] = loads.turns[i].z;
+      of_step[2 * kApartPairs * i + kApartPairs + kApart] = loads.turns[i].w;
     }
     __syncwarp();
     float sums[kAngleVector] = {};
@@ -129,16 +190,17 @@ class ChunkFinish {
   }
 
   __device__ __forceinline__ void store_rates(const Rates (&rates)[kPartSteps],
-                                              const Rates (&turns)[kPartSteps], const Place& place) const {
+                                              const Rates (&turns)[kPartSteps], const float4& later,
+                                              const Place& place) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    float behind[kAngleVector] = {};
-    const float* const later = from_.turns + row_.index * plan_.angles + place.pair;
+    float behind[kAngleVector] = {later.x, later.y, later.z, later.w};
 #pragma unroll
-    for (int k = 0; k < kAngleVector; ++k)
-      if (place.pair + k < plan_.angles) behind[k] = __ldg(later + k);
-    for (int warp = kFinishWarps - 1; warp > place.warp; --warp)
+    for (int warp = kFinishWarps - 1; warp > 0; --warp) {
+      const float4 of_warp = *reinterpret_cast<const float4*>(memory_.warps[warp] + place.column);
+      const float sums[kAngleVector] = {of_warp.x, of_warp.y, of_warp.z, of_warp.w};
 #pragma unroll
-      for (int k = 0; k < kAngleVector; ++k) behind[k] += memory_.warps[warp][place.column + k];
+      for (int k = 0; k < kAngleVector; ++k) behind[k] += warp > place.warp ? sums[k] : 0.0F;
+    }
     const int pairs = plan_.angles - place.pair;
     const int pitch = static_cast<int>(plan_.nheads) * plan_.angles;
     void* const drates =
@@ -152,10 +214,9 @@ class ChunkFinish {
       float of_step[kAngleVector];
 #pragma unroll
       for (int k = 0; k < kAngleVector; ++k) {
-        const bool counts = exists && k < pairs;
-        const float rate = counts ? mamba3_hopper::fast_tanh(rates[u][k]) : 0.0F;
+        const float rate = rates[u][k];
         const float turn = kPi * (behind[k] + turns[u][k]);
-        of_rates += counts ? rate * turn : 0.0F;
+        of_rates += k < pairs ? rate * turn : 0.0F;
         of_step[k] = (1.0F - rate * rate) * dt * turn;
       }
       of_rates = sum_lanes<1, 4>(of_rates);

@@ -105,8 +105,7 @@ class KeyWarpgroup {
   }
 
   /// dθ, with the query warpgroup's part, and its sums.
-  __device__ __forceinline__ void store_turned(float (&turned)[kOwnPairs], int tile, float* sums,
-                                               Positions& at) {
+  __device__ __forceinline__ void store_turned(float (&turned)[kOwnPairs], int tile, Positions& at) {
     const std::int64_t row = at.row;
     const int thread = ssd::group_thread();
     const float4* const of_q = shared_.turned_of_q() + thread;
@@ -121,13 +120,14 @@ class KeyWarpgroup {
       turned[4 * i + 2] += other.z;
       turned[4 * i + 3] += other.w;
     }
-    hopper::barrier_arrive(shared_.turned().empty(at.turned));
-    at.turned.advance();
 #pragma unroll
     for (int i = 0; i < kOwnVectors; ++i)
       to[i * kVectorsApart<1>] =
           make_float4(turned[4 * i], turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3]);
-    store_turns<1>(turned, sums, thread % 32);
+    hopper::barrier_arrive(shared_.turned().empty(at.turned));  // behind the use: loads do not hold it back
+    at.turned.advance();
+    const int again = ssd::group_thread();  // registers are short
+    store_turns<1>(turned, shared_.flows_of(at.flows).turns[again / 32] + kTilePairs * tile, again % 32);
   }
 
   const HopperArgs& args_;

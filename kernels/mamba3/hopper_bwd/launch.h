@@ -18,10 +18,10 @@ template <int kRanks>
 Launch ranked_hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                                const Workspace& work);
 
-/// The tensor maps of packed sequences (sequences.cuh), which SISO's kernels need. Throws DeviceError when a tensor cannot
-/// be mapped.
-Launch sequence_maps(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
-                     const Workspace& work);
+/// The table of packed sequences, and the tensor maps of each (sequences.cuh), which SISO's kernels need. Throws
+/// DeviceError when a tensor cannot be mapped.
+Launch hopper_sequences(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                        const Workspace& work);
 
 /// SISO's walks over states and their gradients, which turn Q and K (walks.cuh). `walks`: SSD's, whose B and C are K and
 /// Q.

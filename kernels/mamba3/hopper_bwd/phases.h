@@ -34,12 +34,12 @@ struct ChunkPhases {
         if (tile == 0 && i < kSpanParts) numbers().add_part(i);
         add_part(tile, i / kTileVectors, i % kTileVectors * kAngleVector);
       });
-      team.for_all(kTilePairs, [&](int pair) { add_parts(tile, pair); });
       const int rows = tile == 0 ? kSteps : 0;
-      team.for_all(kPhaseVectors + rows, [&](int i) {
-        if (i < kPhaseVectors) return store_vector(tile, i);
-        numbers().make_row(0, i - kPhaseVectors);
+      team.for_all(kTilePairs + rows, [&](int i) {
+        if (i < kTilePairs) return add_parts(tile, i);
+        numbers().make_row(0, i - kTilePairs);
       });
+      team.for_all(kPhaseVectors, [&](int vector) { store_vector(tile, vector); });
     }
   }
 

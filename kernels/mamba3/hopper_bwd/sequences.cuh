@@ -1,10 +1,11 @@
 #pragma once
 
-// Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with it,
-// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them.
+// Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with
+// it, so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the table of chunks.
 
 #include "kernels/common/hopper/bounded_maps.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
+#include "kernels/mamba3/tensor_bwd/threads.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
 
 namespace ssmbench::mamba3_bwd {
@@ -23,14 +24,19 @@ __device__ __forceinline__ SequenceChunk load_chunk(const SequenceChunk* chunk) 
   return {of.x, of.y, of.z, of.w};
 }
 
-inline constexpr int kMapThreads = 256;
+inline constexpr int kSequenceThreads = 256;
 
-/// A map with each thread. `gated`: those of z and dz exist.
-__global__ void __launch_bounds__(kMapThreads)
-    mamba3_sequence_maps_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
-                                const std::int32_t* cu_seqlens, std::int64_t sequences, void* to) {
+/// The first block makes the table of `chunks` at most, a thread of the others a map. `gated`: those of z and dz
+/// exist.
+__global__ void __launch_bounds__(kSequenceThreads)
+    mamba3_sequences_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
+                            const std::int32_t* cu_seqlens, std::int64_t sequences, std::int64_t chunks,
+                            const SequenceTable table, void* to) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  const std::int64_t i = std::int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  __shared__ std::int32_t runs[kSequenceRuns];
+  if (blockIdx.x == 0)
+    return make_sequence_table(cu_seqlens, sequences, chunks, table, runs, Threads<kSequenceThreads>());
+  const std::int64_t i = (std::int64_t{blockIdx.x} - 1) * kSequenceThreads + threadIdx.x;
   if (i >= sequences * kSequenceMaps) return;
   const std::int64_t sequence = i / kSequenceMaps;
   const CUtensorMap* const map = &maps.x + (i - sequence * kSequenceMaps);

@@ -120,15 +120,24 @@ struct StepGradients {
   StepFlows& memory;
   const Span& row;
 
-  /// One of [flow][step], and with the first ones what there is of the step.
-  SSMBENCH_TEAM void load_flow(int at) const {
+  /// One of [flow][step], from memory.
+  SSMBENCH_TEAM float flow_at(int at) const {
     const int t = at % kSpanSteps;
     const std::int64_t flows = row.row_of(plan, t / kEach) * kFlowRows + at / kSpanSteps;
-    memory.flows[at / kSpanSteps][t] =
-        t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
-    if (at >= row.steps) return;
+    return t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
+  }
+  SSMBENCH_TEAM void keep_flow(int at, float flow) const {
+    memory.flows[at / kSpanSteps][at % kSpanSteps] = flow;
+  }
+  /// What there is of a step.
+  SSMBENCH_TEAM void load_step(int t) const {
     memory.before[t] = before(t);
     memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t));
+  }
+  /// One of [flow][step], and with the first ones what there is of the step.
+  SSMBENCH_TEAM void load_flow(int at) const {
+    keep_flow(at, flow_at(at));
+    if (at < row.steps) load_step(at);
   }
   /// One of [kFlowOut, kFlowIn][run].
   SSMBENCH_TEAM void add_run(int at) const {

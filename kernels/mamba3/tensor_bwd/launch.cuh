@@ -32,6 +32,7 @@
 #include "kernels/mamba3/tensor_bwd/device_io.cuh"
 #include "kernels/mamba3/tensor_bwd/finish.h"
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
+#include "kernels/mamba3/tensor_bwd/threads.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
 
 namespace ssmbench::ssd_hopper_bwd {
@@ -45,15 +46,6 @@ namespace {
 constexpr int kThreads = 256;
 using Bf16 = __nv_bfloat16;
 
-/// A block's threads.
-template <int kBlockThreads>
-struct Threads {
-  template <class Body>
-  __device__ void for_all(int count, const Body& body) const {
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlockThreads) body(i);
-    __syncthreads();
-  }
-};
 using BlockTeam = Threads<kThreads>;
 
 __device__ std::int64_t thread_of_grid() {
@@ -186,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
   Finish<Io, Form, BlockTeam>{args, plan, work, memory, row, team}.run();
 }
 
-__global__ void __launch_bounds__(kFinishThreads, 6)
+__global__ void __launch_bounds__(kFinishThreads, 5)
     chunk_finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ ChunkFinishMemory memory;
   const Span row(plan, blockIdx.x, work.table.chunks);
@@ -237,6 +229,11 @@ inline SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Wo
   return ssd;
 }
 
+inline Launch sequence_table(const Mamba3BwdArgs& args, const SsdBwdArgs& /*ssd*/, const Plan& plan,
+                             const Workspace& work) {
+  return launch_of(sequence_table_kernel, 1, dim3(kThreads), 0, args.in.cu_seqlens, plan, work);
+}
+
 /// What differs between implementations: both walks over states, and the gradients. `handed`: behind the workspace of
 /// the plan.
 struct Products {
@@ -247,6 +244,9 @@ struct Products {
                    void* handed);
   Launch (*gradients)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                       const Workspace& work);
+  /// Of packed sequences: the table of their chunks, and what else the products need of them.
+  Launch (*sequences)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                      const Workspace& work) = sequence_table;
 };
 
 /// Packed sequences, of which SSD's walks take all.
@@ -328,12 +328,7 @@ inline Launch hopper_states(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, co
   of_ssd.forward.handed = of_ssd.backward.handed = handed_states(handed_of(plan), handed);
   of_ssd.backward.handed.states += plan.batch * plan.nheads * parts * kSteps * kSteps * plan.dstate_tiles;
   of_ssd.backward.handed.decays += plan.batch * plan.nheads * parts;
-  const Launch walks = turning_walks(args, of_ssd, plan, work);
-  if (!plan.packed) return walks;
-  return [=, maps = sequence_maps(args, ssd, plan, work)](void* stream) {
-    maps(stream);
-    walks(stream);
-  };
+  return turning_walks(args, of_ssd, plan, work);
 }
 
 /// The reason where it is the GPU's.
@@ -414,9 +409,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   const bool turns_later = !rotates && !Form::kIsMimo;
   const SsdBwdArgs ssd = ssd_args(args, plan, work);
   std::vector<Launch> launches;
-  if (plan.packed)
-    launches.push_back(
-        launch_of(sequence_table_kernel, 1, dim3(kThreads), 0, args.in.cu_seqlens, plan, work));
+  if (plan.packed) launches.push_back(products.sequences(args, ssd, plan, work));
   if (turns_later) {
     launches.push_back(launch_of(chunk_phases_kernel, spans, dim3(kPhaseThreads), 0, args, plan, work));
     launches.push_back(over_chunks(phase_starts_kernel));

@@ -59,7 +59,7 @@ SSMBENCH_TEAM void make_sequence_table(const std::int32_t* cu_seqlens, std::int6
   });
   team.for_all(kSequenceRuns, [&](int run) {
     std::int32_t before = 0;
-    for (int earlier = 0; earlier < run; ++earlier) before += runs[earlier];
+    for (int earlier = 0; earlier < run && earlier * each < sequences; ++earlier) before += runs[earlier];
     for (std::int64_t i = run * each; i < end_of(run); ++i) {
       to.begins[i] = before;
       before += chunks_of(i);

@@ -11,7 +11,7 @@
 namespace ssmbench::mamba3_bwd::siso {
 namespace {
 
-constexpr Products kHopper{HeadSums::block, true, hopper_states, hopper_gradients};
+constexpr Products kHopper{HeadSums::block, true, hopper_states, hopper_gradients, hopper_sequences};
 
 template <class Element>
 constexpr Products kChunked{HeadSums::kernel, false, chunked_states<Element>,
