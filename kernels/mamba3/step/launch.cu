@@ -6,6 +6,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/step/kernel.cuh"
+#include "kernels/mamba3/step/siso_kernel.cuh"
 
 namespace ssmbench::mamba3::step {
 namespace {
@@ -27,6 +28,7 @@ bool is_full(int shape, const Mamba3& scan) {
 
 template <class Io>
 Kernel kernel_of(int shape, const Mamba3& scan) {
+  if (takes_siso_step(scan)) return siso_step_kernel<Io>;
   switch (shape) {
     case 0:
       return step_kernel<Io, 0, false>;
@@ -54,7 +56,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const int shape = row_shape_of(args.scan.dstate);
   const Kernel kernel = with_io_type(
       problem.dtype(), [&]<class Io>(std::type_identity<Io>) { return kernel_of<Io>(shape, args.scan); });
-  const int bytes = shared_bytes(shape, args.scan, is_full(shape, args.scan));
+  const int bytes =
+      takes_siso_step(args.scan) ? kSisoBytes : shared_bytes(shape, args.scan, is_full(shape, args.scan));
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
   return launch_of(kernel, args.scan.batch * args.scan.nheads, dim3(kStepThreads), bytes, args,

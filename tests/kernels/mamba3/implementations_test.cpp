@@ -138,6 +138,21 @@ std::vector<Problem> steps() {
     for (int form = 0; form < 2; ++form) add(axes);
   for (const Axes& axes : options())
     for (int form = 0; form < 3; ++form) add(axes);
+  // Heads of models, for which cuda-step has a kernel.
+  for (const char* dtype : kDtypes)
+    for (const bool all_of_it : {true, false})
+      all.push_back(mamba3_problem({{"dtype", dtype},
+                                    {"form", "siso"},
+                                    {"batch", size(2)},
+                                    {"nheads", size(6)},
+                                    {"groups", size(all_of_it ? 1 : 3)},
+                                    {"headdim", size(64)},
+                                    {"dstate", size(128)},
+                                    {"rope_angles", size(all_of_it ? 64 : 6)},
+                                    {"rotary_pairing", all_of_it ? "interleaved" : "halves"},
+                                    {"z", all_of_it},
+                                    {"D", all_of_it}},
+                                   mamba3_step()));
   return all;
 }
 
