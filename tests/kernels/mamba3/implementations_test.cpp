@@ -258,14 +258,24 @@ std::vector<Problem> packed_ranked_gradient_tiles(const char* dtype = "bf16") {
   return all;
 }
 
+/// All of them on the default distribution, every fourth on each of the others.
+std::vector<Problem> chosen_for(std::size_t distribution, const std::vector<Problem>& problems) {
+  std::vector<Problem> chosen;
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    if (distribution == 0 || i % 4 == distribution % 4) chosen.push_back(problems[i]);
+  return chosen;
+}
+
 /// By cuda-chunked in f16 and f32, where shared memory has room for it.
 void check_in_tf32(const std::vector<Problem>& problems, const DeviceInfo& gpu) {
-  for (const auto& distribution : distributions()) {
-    INFO(distribution.name);
-    const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
+  for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
+    const std::string& distribution = distributions()[turn].name;
+    INFO(distribution);
+    const std::vector<Problem> chosen = chosen_for(turn, problems);
+    const Verdicts verdicts = verdicts_of(chosen, gpu, distribution);
     CHECK(verdicts.failures == "");
     if (!verdicts.skipped.contains("cuda-chunked"))
-      CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
+      CHECK(verdicts.passed.at("cuda-chunked") == chosen.size());
   }
 }
 
@@ -283,14 +293,11 @@ void check_on_tensor_cores(const std::vector<Problem>& problems, const DeviceInf
     CHECK(skipped->second == problems.size());
 }
 
-/// All of them on the default distribution, every fourth on each of the others.
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device) {
   for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
     const std::string& distribution = distributions()[turn].name;
     INFO(distribution);
-    std::vector<Problem> chosen;
-    for (std::size_t i = 0; i < problems.size(); ++i)
-      if (turn == 0 || i % 4 == turn % 4) chosen.push_back(problems[i]);
+    const std::vector<Problem> chosen = chosen_for(turn, problems);
     const auto [passed, skipped, failures] = verdicts_of(chosen, device, distribution);
     CHECK(failures == "");
     const auto most = std::ranges::max_element(passed, {}, [](const auto& entry) { return entry.second; });
@@ -397,9 +404,10 @@ TEST_CASE("the gradients of Mamba-3's MIMO scan on tensor cores agree with the r
 TEST_CASE("the gradients of packed sequences of Mamba-3's MIMO scan on tensor cores agree with the reference",
           "[mamba3][gpu]") {
   for (const auto& gpu : gpus())
-    for (const auto& distribution : distributions()) {
-      INFO(distribution.name);
-      check_on_tensor_cores(packed_ranked_gradient_tiles(), gpu, distribution.name);
+    for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
+      INFO(distributions()[turn].name);
+      check_on_tensor_cores(chosen_for(turn, packed_ranked_gradient_tiles()), gpu,
+                            distributions()[turn].name);
     }
 }
 
