@@ -38,8 +38,12 @@ __global__ void __launch_bounds__(kPartsThreads)
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
       if (part + i >= parts - 1) break;
-      state = make_float4(state.x * decay[i] + own[i].x, state.y * decay[i] + own[i].y,
-                          state.z * decay[i] + own[i].z, state.w * decay[i] + own[i].w);
+      // 0 where a packed sequence starts in the part: NaN of the one before must not get through.
+      if (decay[i] == 0.0F)
+        state = own[i];
+      else
+        state = make_float4(state.x * decay[i] + own[i].x, state.y * decay[i] + own[i].y,
+                            state.z * decay[i] + own[i].z, state.w * decay[i] + own[i].w);
       states[static_cast<std::int64_t>(part + i) * vectors] = state;
     }
   }
