@@ -38,8 +38,11 @@ __global__ void __launch_bounds__(kPartsThreads)
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
       if (part + i >= parts - 1) break;
-      state = make_float4(state.x * decay[i] + own[i].x, state.y * decay[i] + own[i].y,
-                          state.z * decay[i] + own[i].z, state.w * decay[i] + own[i].w);
+      if (__float_as_uint(decay[i]) == __float_as_uint(kStartsAnew))
+        state = own[i];
+      else
+        state = make_float4(state.x * decay[i] + own[i].x, state.y * decay[i] + own[i].y,
+                            state.z * decay[i] + own[i].z, state.w * decay[i] + own[i].w);
       states[static_cast<std::int64_t>(part + i) * vectors] = state;
     }
   }

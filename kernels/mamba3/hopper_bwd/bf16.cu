@@ -32,18 +32,20 @@ Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
 
 template <int kStates, bool kGated>
 Launch walks_for(const TurningWalkArgs& args, int dstate_tiles) {
-  return args.table.chunks == nullptr ? walks_for<kStates, kGated, false>(args, dstate_tiles)
-                                      : walks_for<kStates, kGated, true>(args, dstate_tiles);
+  return args.table.spans == nullptr ? walks_for<kStates, kGated, false>(args, dstate_tiles)
+                                     : walks_for<kStates, kGated, true>(args, dstate_tiles);
 }
 
 }  // namespace
 
 Launch hopper_sequences(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                         const Workspace& work) {
+  const bool is_mimo = args.in.scan.is_mimo;
+  const unsigned inputs = is_mimo ? 0U : kMapsOfInputs | (args.in.Z == nullptr ? 0U : kMapsOfGates);
   const std::int64_t blocks = 1 + ceil_div(plan.sequences * kSequenceMaps, kSequenceThreads);
   return launch_of(mamba3_sequences_kernel, blocks, dim3(kSequenceThreads), 0,
-                   make_args(args, ssd, plan, work), args.in.Z != nullptr, args.in.cu_seqlens, plan.sequences,
-                   plan.chunks, work.table, work.sequence_maps);
+                   make_args(args, ssd, plan, work), inputs | kMapsOfVectors, args.in.cu_seqlens,
+                   plan.sequences, plan.spans, plan.ranks, work.table, work.sequence_maps);
 }
 
 Launch turning_walks(const Mamba3BwdArgs& args, const ssd::Walks& walks, const Plan& plan,

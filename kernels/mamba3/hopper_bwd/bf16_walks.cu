@@ -8,10 +8,10 @@
 namespace ssmbench::mamba3_bwd {
 namespace {
 
-template <int kStates>
+template <int kStates, bool kPacked>
 Launch walks_for(const RankWalkArgs& args) {
   constexpr int kBytes = RankWalkLayout<kStates>::kBytes;
-  const auto kernel = mamba3_rank_walks_kernel<kStates>;
+  const auto kernel = mamba3_rank_walks_kernel<kStates, kPacked>;
   allow_shared_bytes(kernel, kBytes);
   const std::int64_t walks = 2 * args.plan.batch * args.plan.nheads;
   const auto pass = [&](RankWalkPass which) {
@@ -27,6 +27,11 @@ Launch walks_for(const RankWalkArgs& args) {
   };
 }
 
+template <int kStates>
+Launch walks_for(const RankWalkArgs& args) {
+  return args.plan.packed ? walks_for<kStates, true>(args) : walks_for<kStates, false>(args);
+}
+
 }  // namespace
 
 Launch rank_walks(const Mamba3BwdArgs& args, const SsdBwdArgs& of_heads, const Plan& plan,
@@ -35,19 +40,17 @@ Launch rank_walks(const Mamba3BwdArgs& args, const SsdBwdArgs& of_heads, const P
   const auto of_group = [&](const void* data) {
     return ssd::map_sequences(data, in, plan.groups, in.dstate);
   };
-  const std::int64_t heads = plan.batch * plan.nheads;
-  const int parts = ssd::walk_parts(heads, plan.chunks);
-  const RankWalkArgs walks{
-      .of_k = of_group(plan.halves ? work.paired_k : args.in.K),
-      .of_q = of_group(plan.halves ? work.paired_q : args.in.Q),
-      .bwd = args,
-      .plan = plan,
-      .work = work,
-      .first_state = in.initial_floats(),
-      .first_dstate = of_heads.dfinal_states,
-      .last_dstate = of_heads.dinitial_states,
-      .handed = handed_states(ssd::walk_handed_layout(heads, parts, kSteps * plan.dstate_tiles), handed),
-      .parts = parts};
+  const RankWalkArgs walks{.of_k = of_group(plan.halves ? work.paired_k : args.in.K),
+                           .of_q = of_group(plan.halves ? work.paired_q : args.in.Q),
+                           .bwd = args,
+                           .plan = plan,
+                           .work = work,
+                           .first_state = in.initial_floats(),
+                           .first_dstate = of_heads.dfinal_states,
+                           .last_dstate = of_heads.dinitial_states,
+                           .handed = handed_states(handed_of(plan), handed),
+                           .parts = walk_parts(plan),
+                           .maps = static_cast<const ssd::GradientMaps*>(work.sequence_maps)};
   return plan.dstate_tiles == 1 ? walks_for<64>(walks) : walks_for<128>(walks);
 }
 

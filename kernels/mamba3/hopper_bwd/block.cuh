@@ -31,21 +31,23 @@ struct HopperArgs : ssd::GradientArgs {
   const float *q_bias, *k_bias;  ///< (H, N)
 };
 
-/// Where a block of SISO works, whose sequences may be packed.
-struct SequencePlace : ssd::BlockPlace {
+/// Where a block works, whose sequences may be packed. Steps are rows (step, rank).
+template <int kRanks>
+struct RankedSequencePlace : ssd::BlockPlace {
   int sequence;
-  int last;  ///< the sequence's last step, from the chunk's first on; behind the chunk where that has it not
+  int last;  ///< the sequence's last row, from the chunk's first on; behind the chunk where that has it not
 
-  __device__ explicit SequencePlace(const HopperArgs& args) : BlockPlace(args), sequence(b) {
-    if (args.work.table.chunks == nullptr) {
+  __device__ explicit RankedSequencePlace(const HopperArgs& args) : BlockPlace(args), sequence(b) {
+    if (args.work.table.spans == nullptr) {
       last = static_cast<int>(args.bwd.in.seqlen - 1) - start;
       return;
     }
-    const SequenceChunk of = load_chunk(args.work.table.chunks + chunk);
-    start = of.start;
-    steps_valid = of.steps;
+    const SequenceSpan of =
+        chunk_of_span(load_span(args.work.table.spans + chunk / kRanks), chunk % kRanks, kSteps / kRanks);
+    start = of.start * kRanks;
+    steps_valid = of.steps * kRanks;
     sequence = of.sequence;
-    last = (of.ends & SequenceChunk::kCloses) != 0 ? of.steps - 1 : kSteps;
+    last = (of.ends & SequenceSpan::kCloses) != 0 ? steps_valid - 1 : kSteps;
   }
   /// Of the tensors that are loaded, for the thread that loads, and of those that are stored.
   __device__ const ssd::GradientMaps& loaded_maps(const HopperArgs& args) const {
@@ -63,6 +65,7 @@ struct SequencePlace : ssd::BlockPlace {
     return maps;
   }
 };
+using SequencePlace = RankedSequencePlace<1>;
 
 /// What a head leaves for write_flows, of each row.
 template <int kStates>

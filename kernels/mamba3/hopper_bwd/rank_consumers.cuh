@@ -400,19 +400,19 @@ class RankWarpgroup {
   /// The cotangent of the last k.
   __device__ __forceinline__ void add_final_k(float (&dk)[32], int head) const {
     const SsdInputs& in = args_.bwd.in;
-    const ssd::BlockPlace place(args_);
-    const int last = static_cast<int>(in.seqlen - 1) - place.start;  // row of the chunk
-    if (last >= kSteps) return;
+    const RankedSequencePlace<T::kRanks> place(args_);
+    if (place.last >= kSteps) return;
     const auto dstate = static_cast<int>(in.dstate);
     // Where the second state of a pair lies, and where the first one of the next pair.
     const int second = args_.halves ? dstate / 2 : 1;
     const int next = args_.halves ? 1 : 2;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const int rank = patch().row_of(2 * row) - (last + 1 - T::kRanks);
+      const int rank = patch().row_of(2 * row) - (place.last + 1 - T::kRanks);
       if (rank < 0 || rank >= T::kRanks) continue;
       const float* const from =
-          args_.final_k + ((place.b * T::kRanks + rank) * in.nheads + place.first_head + head) * dstate +
+          args_.final_k +
+          ((place.sequence * T::kRanks + rank) * in.nheads + place.first_head + head) * dstate +
           (32 * part_ + patch().lane % 4) * next;
 #pragma unroll
       for (int e = 0; e < 8; ++e) {

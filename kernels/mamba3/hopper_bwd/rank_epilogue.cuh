@@ -114,7 +114,7 @@ template <class T>
 __device__ __forceinline__ void write_states(const HopperArgs& args, ssd::Projection which, int half,
                                              const float (&from)[32], const Patch& at, float* stage) {
   using Io = typename T::Io;
-  const ssd::BlockPlace place(args);
+  const RankedSequencePlace<T::kRanks> place(args);
   const SsdInputs& in = args.bwd.in;
   const auto states = static_cast<int>(in.dstate);
   const bool is_k = which == ssd::Projection::B;

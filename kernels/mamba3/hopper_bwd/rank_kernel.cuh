@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kRankThreads, 1)
     mamba3_rank_gradients_kernel(const __grid_constant__ HopperArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Shared = RankShared<T>;
+  if (args.work.table.spans != nullptr && RankedSequencePlace<T::kRanks>(args).steps_valid == 0) return;
   // Uniform, and known to be so.
   const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / ssd::kGroupThreads, 0);
   if (threadIdx.x == 0) {

@@ -17,7 +17,7 @@ class RankLoader {
 
  public:
   __device__ RankLoader(const HopperArgs& args, const Shared& shared)
-      : args_(args), shared_(shared), place_(args) {}
+      : args_(args), shared_(shared), place_(args), maps_(place_.loaded_maps(args)) {}
 
   /// In the order in which slots get empty.
   __device__ void run() const {
@@ -60,8 +60,8 @@ class RankLoader {
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {
       const hopper::TileOrigin from{{64 * half, place_.group, place_.start, place_.b}};
-      hopper::load_tile(shared_.q_tile(at) + half * kTile, args_.C, from, full);
-      hopper::load_tile(shared_.k_tile(at) + half * kTile, args_.B, from, full);
+      hopper::load_tile(shared_.q_tile(at) + half * kTile, maps_.C, from, full);
+      hopper::load_tile(shared_.k_tile(at) + half * kTile, maps_.B, from, full);
     }
   }
   __device__ void load_phases(int head) const {
@@ -77,7 +77,8 @@ class RankLoader {
 
   const HopperArgs& args_;
   Shared shared_;
-  ssd::BlockPlace place_;
+  RankedSequencePlace<T::kRanks> place_;
+  const ssd::GradientMaps& maps_;
 };
 
 /// Sums of rows 2·lane and 2·lane + 1 over the rows of a step, to a lane of each step.

@@ -16,6 +16,8 @@
 //     2 walkers          112  the state in f32, P by N: 64 registers; K or Q of the next chunk to k or q in place
 //                             while products run: biases, turned, rounded
 //
+// Of packed sequences a walk has the chunks of all, and its state starts anew with each.
+//
 // A slot of the ring is loaded with rows of K or Q and the chunk's numbers of steps. It is made once walkers have
 // turned these rows and makers have put those of v or dy beside them.
 
@@ -35,11 +37,12 @@ struct RankWalkArgs {
   Mamba3BwdArgs bwd;
   Plan plan;
   Workspace work;
-  const float* first_state;   ///< (B, H, P, N), that sequences start with, or null
-  const float* first_dstate;  ///< the same of the gradients of those that they end with
-  float* last_dstate;         ///< where the gradients of those that they start with go, or null
-  HandedStates handed;        ///< of forward walks, then of backward ones
-  int parts;                  ///< of the time of a walk
+  const float* first_state;       ///< (B, H, P, N), that sequences start with, or null
+  const float* first_dstate;      ///< the same of the gradients of those that they end with
+  float* last_dstate;             ///< where the gradients of those that they start with go, or null
+  HandedStates handed;            ///< of forward walks, then of backward ones
+  int parts;                      ///< of the time of a walk
+  const ssd::GradientMaps* maps;  ///< of each packed sequence
 };
 
 inline constexpr int kWalkThreads = 3 * ssd::kGroupThreads;
@@ -64,7 +67,7 @@ struct RankWalkLayout {
 enum class RankWalkPass { images, parts };
 
 /// A block as one of its roles sees it.
-template <int kStates>
+template <int kStates, bool kPacked>
 class RankWalkBlock {
   using Io = __nv_bfloat16;
   using Layout = RankWalkLayout<kStates>;
@@ -89,16 +92,20 @@ class RankWalkBlock {
     const int part = index_ - row * args.parts;
     b_ = row / nheads;
     head_ = row - b_ * nheads;
-    const auto chunks = static_cast<int>(args.plan.chunks);
-    const int share = chunks / args.parts;
-    const int rest = chunks - share * args.parts;
+    if constexpr (kPacked) chunks_ = __ldg(args.work.table.begins + args.plan.sequences) * args.plan.ranks;
+    const int share = chunks() / args.parts;
+    const int rest = chunks() - share * args.parts;
     begin_ = part * share + min(part, rest);
     end_ = begin_ + share + (part < rest ? 1 : 0);
     if (!is_forward_) index_ += walks;
+    if (kPacked && !has_images_ && begin_ < end_) skip_to_tail();
   }
 
   /// Whether nobody asks for what the part leaves.
-  __device__ bool idle() const { return !has_images_ && end_ == chunks(); }
+  __device__ bool idle() const {
+    if (!has_images_) return end_ == chunks();
+    return kPacked && begin_ == end_;
+  }
 
   /// By all threads, which synchronize behind it.
   __device__ void begin() const {
@@ -116,11 +123,22 @@ class RankWalkBlock {
   /// By one thread.
   __device__ void load() const {
     const Plan& plan = args_.plan;
-    const CUtensorMap& map = is_forward_ ? args_.of_k : args_.of_q;
+    const CUtensorMap* map = is_forward_ ? &args_.of_k : &args_.of_q;
     const int group = head_ / static_cast<int>(plan.nheads / plan.groups);
+    int acquired = -1;  // the sequence whose map has been
     typename Slots::Position at;
 #pragma unroll 1
     for (int i = begin_; i < end_; ++i, at.advance()) {
+      int row = chunk_of(i) * kSteps;
+      if constexpr (kPacked) {
+        const SequenceSpan of = packed_chunk(i);
+        row = of.start * plan.ranks;
+        if (of.sequence != acquired) {
+          acquired = of.sequence;
+          map = is_forward_ ? &args_.maps[acquired].B : &args_.maps[acquired].C;
+          hopper::acquire_map(*map);
+        }
+      }
       slots().wait_empty(at);
       const std::uint32_t full = slots().full(at);
       hopper::barrier_arrive_expect(full, Layout::kVectors + ssd::kStepsBytes);
@@ -128,8 +146,7 @@ class RankWalkBlock {
                          ssd::kStepsBytes, full);
 #pragma unroll
       for (int half = 0; half < Layout::kHalves; ++half)
-        hopper::load_tile(vectors_tile(at) + half * kTile, map,
-                          {{64 * half, group, chunk_of(i) * kSteps, b_}}, full);
+        hopper::load_tile(vectors_tile(at) + half * kTile, *map, {{64 * half, group, row, b_}}, full);
       const int angles = plan.angle_tiles * plan.angle_elements();
       hopper::prefetch_bytes(args_.work.phases + row_of(i) * angles, 4 * angles);
     }
@@ -152,6 +169,7 @@ class RankWalkBlock {
 
   /// By a warpgroup.
   __device__ void make(int thread) const {
+    if (kPacked && begin_ == end_) return;
     if (is_forward_)
       make_all<Walk::forward>(thread);
     else
@@ -165,9 +183,17 @@ class RankWalkBlock {
     float all_decay = 1.0F;
     typename Slots::Position at, turned_at;
     typename Images::Position image_at;
-    OwnPhases phases = load_first_phases(begin_, thread);
-    turn_next(begin_, turned_at, phases, thread);
+    OwnPhases phases{};
+    if (!kPacked || begin_ < end_) {
+      phases = load_first_phases(begin_, thread);
+      turn_next(begin_, turned_at, phases, thread);
+    }
     for (int i = begin_; i < end_; ++i) {
+      const int ends = kPacked ? packed_chunk(i).ends : 0;
+      if (kPacked && (ends & from_end()) != 0) {
+        start(state, packed_chunk(i).sequence, thread);
+        all_decay = kStartsAnew;
+      }
       if (has_images_) publish(state, thread, image_at);
       const float decay = steps(at)[kStepEnter][kSteps - 1];
       all_decay *= decay;
@@ -196,11 +222,12 @@ class RankWalkBlock {
       ssd::warp_arrive(slots().empty(at), thread % 32);
       at.advance();
       image_at.advance();
+      if (kPacked && has_images_ && (ends & to_end()) != 0) leave(state, packed_chunk(i).sequence, thread);
     }
-    if (has_images_)
-      leave(state, thread);
-    else
+    if (!has_images_)
       hand_over(state, thread, all_decay);
+    else if (!kPacked && end_ == chunks())
+      leave(state, b_, thread);
   }
 
  private:
@@ -236,13 +263,54 @@ class RankWalkBlock {
   }
 
   __device__ int chunks() const {
-    return static_cast<int>(args_.plan.chunks);
+    return kPacked ? chunks_ : static_cast<int>(args_.plan.chunks);
   }
   __device__ int chunk_of(int i) const {
     return is_forward_ ? i : chunks() - 1 - i;
   }
   __device__ std::int64_t row_of(int i) const {
     return args_.plan.row(b_, chunk_of(i), head_, args_.plan.nheads);
+  }
+
+  // Packed sequences.
+
+  __device__ SequenceSpan packed_chunk(int i) const {
+    const int rank_bits = __ffs(args_.plan.ranks) - 1;
+    const int chunk = chunk_of(i);
+    return chunk_of_span(load_span(args_.work.table.spans + (chunk >> rank_bits)),
+                         chunk & args_.plan.ranks - 1, kSteps >> rank_bits);
+  }
+  /// SequenceSpan::ends of chunks at which the walk of a sequence begins and ends.
+  __device__ int from_end() const {
+    return is_forward_ ? SequenceSpan::kOpens : SequenceSpan::kCloses;
+  }
+  __device__ int to_end() const {
+    return from_end() ^ SequenceSpan::kOpens ^ SequenceSpan::kCloses;
+  }
+  /// Of a part, the state that it leaves alone is asked for: what is before the last sequence that starts in it does not
+  /// count, and nothing does where a sequence ends with it.
+  __device__ void skip_to_tail() {
+    const SequenceSpan last = packed_chunk(end_ - 1);
+    if ((last.ends & to_end()) != 0) {
+      begin_ = end_;
+      return;
+    }
+    const std::int32_t* const begins = args_.work.table.begins + last.sequence;
+    const int ranks = args_.plan.ranks;
+    const int first = is_forward_ ? __ldg(begins) * ranks : chunks_ - __ldg(begins + 1) * ranks;
+    begin_ = max(begin_, first);
+  }
+  /// A chunk's first step, counted through the batch, and how many follow in the sequence.
+  struct Steps {
+    int first, left;
+  };
+  __device__ __forceinline__ Steps steps_of(int i) const {
+    if constexpr (kPacked) {
+      const SequenceSpan of = packed_chunk(i);
+      return {of.start, of.steps};
+    }
+    const int first = chunk_of(i) * args_.plan.chunk_steps;
+    return {first, static_cast<int>(args_.plan.seqlen) - first};
   }
 
   // Makers.
@@ -295,10 +363,10 @@ class RankWalkBlock {
                                                     : kWalk == Walk::forward ? args_.bwd.in.V
                                                                              : args_.bwd.dout);
     const int row = thread % kSteps;
-    const std::int64_t first = chunk_of(i) * plan.chunk_steps;
-    if (row >= plan.chunk_steps * ranks || first * ranks + row >= plan.seqlen * ranks) return;
+    const Steps steps = steps_of(i);
+    if (row >= min(plan.chunk_steps, steps.left) * ranks) return;
     if (is_gate && (kWalk == Walk::forward || from == nullptr)) return;
-    const std::int64_t at = ((b_ * plan.seqlen + first) * ranks + row) * plan.nheads + head_;
+    const std::int64_t at = ((b_ * plan.seqlen + steps.first) * ranks + row) * plan.nheads + head_;
     asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(from + at * plan.headdim)));
   }
 
@@ -325,36 +393,31 @@ class RankWalkBlock {
   __device__ static int step_of(const LeftPlace& place, int k, int rank_bits) {
     return place.row + k * kLeftApart >> rank_bits;
   }
-  /// Whether there is one.
-  __device__ bool has_row(const LeftPlace& place, int k, int chunk, int rank_bits) const {
-    return place.exists && chunk * args_.plan.chunk_steps + step_of(place, k, rank_bits) < args_.plan.seqlen;
-  }
-
   /// Where a maker finds the rows of a chunk.
   struct SourceRows {
     const Io *rows, *gates;
-    int chunk;
+    int steps;     ///< that exist
     bool reduced;  ///< a row for each step, not for each step and rank
   };
   template <Walk kWalk>
   __device__ __forceinline__ SourceRows sources_of(const LeftPlace& place, int i) const {
     const Plan& plan = args_.plan;
-    const int chunk = chunk_of(i);
+    const Steps steps = steps_of(i);
     const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
-    const std::int64_t step = b_ * plan.seqlen + chunk * plan.chunk_steps;
+    const std::int64_t step = b_ * plan.seqlen + steps.first;
     const int of_head = head_ * plan.headdim + place.column;
     const bool reduced = kWalk == Walk::forward || args_.bwd.in.scan.reduces_ranks;
     return {static_cast<const Io*>(kWalk == Walk::forward ? args_.bwd.in.V : args_.bwd.dout) +
                 step * pitch * (reduced ? 1 : plan.ranks) + of_head,
-            static_cast<const Io*>(args_.bwd.in.Z) + step * pitch + of_head, chunk, reduced};
+            static_cast<const Io*>(args_.bwd.in.Z) + step * pitch + of_head, steps.left, reduced};
   }
   /// Row k of a maker.
   template <Walk kWalk>
   __device__ __forceinline__ void load_source(Sources<kWalk>& to, const SourceRows& of,
                                               const LeftPlace& place, int k, int rank_bits) const {
     const int pitch = static_cast<int>(args_.plan.nheads) * args_.plan.headdim;
-    const bool exists = has_row(place, k, of.chunk, rank_bits);
     const int t = step_of(place, k, rank_bits);
+    const bool exists = place.exists && t < of.steps;
     const uint4 none = make_uint4(0, 0, 0, 0);
     const int from = (of.reduced ? t : place.row + k * kLeftApart) * pitch;
     to.rows[k] = exists ? __ldg(reinterpret_cast<const uint4*>(of.rows + from)) : none;
@@ -511,10 +574,11 @@ class RankWalkBlock {
   /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements that exist. N is a multiple
   /// of 8.
   template <class Visit>
-  __device__ void for_each_pair(State& state, int thread, const Visit& visit) const {
+  __device__ void for_each_pair(State& state, int sequence, int thread, const Visit& visit) const {
     const Plan& plan = args_.plan;
     const int p = thread / 32 * 16 + thread % 32 / 4;
-    const std::int64_t upper = ((b_ * plan.nheads + head_) * plan.headdim + p) * plan.dstate + thread % 4 * 2;
+    const std::int64_t upper =
+        ((sequence * plan.nheads + head_) * plan.headdim + p) * plan.dstate + thread % 4 * 2;
     const std::int64_t lower = upper + 8 * plan.dstate;
 #pragma unroll
     for (int e = 0; e < kStates / 8; ++e) {
@@ -532,20 +596,26 @@ class RankWalkBlock {
       for (int i = 0; i < kStates / 2; ++i) state[i / 32][i % 32] = from[i * ssd::kGroupThreads];
       return;
     }
+    // The first chunk of packed ones starts its own.
+    start(state, kPacked || begin_ > 0 ? -1 : b_, thread);
+  }
+  /// The state that a sequence starts from; 0 where there is none.
+  __device__ void start(State& state, int sequence, int thread) const {
 #pragma unroll
     for (int i = 0; i < kStates / 2; ++i) state[i / 32][i % 32] = 0.0F;
     const float* const from = is_forward_ ? args_.first_state : args_.first_dstate;
-    if (from == nullptr || begin_ > 0) return;
-    for_each_pair(state, thread, [&](std::int64_t at, float& first, float& second) {
+    if (from == nullptr || sequence < 0) return;
+    for_each_pair(state, sequence, thread, [&](std::int64_t at, float& first, float& second) {
       const float2 pair = *reinterpret_cast<const float2*>(from + at);
       first = pair.x;
       second = pair.y;
     });
   }
 
-  __device__ void leave(State& state, int thread) const {
-    if (is_forward_ || args_.last_dstate == nullptr || end_ < chunks()) return;
-    for_each_pair(state, thread, [&](std::int64_t at, float first, float second) {
+  /// The gradient of the state that a sequence starts from.
+  __device__ void leave(State& state, int sequence, int thread) const {
+    if (is_forward_ || args_.last_dstate == nullptr) return;
+    for_each_pair(state, sequence, thread, [&](std::int64_t at, float first, float second) {
       *reinterpret_cast<float2*>(args_.last_dstate + at) = make_float2(first, second);
     });
   }
@@ -565,14 +635,15 @@ class RankWalkBlock {
   int index_;  ///< of the part, among those of all walks
   int b_, head_;
   int begin_, end_;  ///< chunks of the part, in the order of the walk
+  int chunks_;       ///< of packed sequences
 };
 
 /// `pass`: what is computed.
-template <int kStates>
+template <int kStates, bool kPacked>
 __global__ void __launch_bounds__(kWalkThreads, 2)
     mamba3_rank_walks_kernel(const __grid_constant__ RankWalkArgs args, RankWalkPass pass) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using Block = RankWalkBlock<kStates>;
+  using Block = RankWalkBlock<kStates, kPacked>;
   if (Block(args, pass).idle()) return;
   Block(args, pass).begin();
   __syncthreads();
@@ -586,10 +657,10 @@ __global__ void __launch_bounds__(kWalkThreads, 2)
     else if (thread == 32)
       Block(args, pass).store_images();
   } else if (group == 1) {
-    warpgroup_reg_alloc<96>();
+    warpgroup_reg_alloc<kPacked ? 88 : 96>();
     Block(args, pass).make(ssd::group_thread());
   } else {
-    warpgroup_reg_alloc<112>();
+    warpgroup_reg_alloc<kPacked ? 120 : 112>();
     Block(args, pass).walk(ssd::group_thread());
   }
 #else

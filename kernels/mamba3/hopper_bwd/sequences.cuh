@@ -1,7 +1,7 @@
 #pragma once
 
-// Packed sequences in SISO's gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with
-// it, so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the table of chunks.
+// Packed sequences in the gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with it,
+// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the table of spans.
 
 #include "kernels/common/hopper/bounded_maps.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
@@ -16,33 +16,37 @@ static_assert(sizeof(ssd::GradientMaps) == kSequenceMaps * kMapBytes);
 
 /// Null where sequences are not packed.
 __device__ __forceinline__ const ssd::GradientMaps* sequence_maps(const Workspace& work) {
-  return work.table.chunks == nullptr ? nullptr : static_cast<const ssd::GradientMaps*>(work.sequence_maps);
+  return work.table.spans == nullptr ? nullptr : static_cast<const ssd::GradientMaps*>(work.sequence_maps);
 }
 
-__device__ __forceinline__ SequenceChunk load_chunk(const SequenceChunk* chunk) {
-  const int4 of = __ldg(reinterpret_cast<const int4*>(chunk));
+__device__ __forceinline__ SequenceSpan load_span(const SequenceSpan* span) {
+  const int4 of = __ldg(reinterpret_cast<const int4*>(span));
   return {of.x, of.y, of.z, of.w};
 }
 
 inline constexpr int kSequenceThreads = 256;
 
-/// The first block makes the table of `chunks` at most, a thread of the others a map. `gated`: those of z and dz
-/// exist.
+/// Maps by their place in GradientMaps.
+enum : unsigned { kMapsOfInputs = 0x0D, kMapsOfGates = 0x12, kMapsOfVectors = 0x60 };
+
+/// The first block makes the table of `spans` at most, a thread of the others a map: those of `exist`, sets of maps, with
+/// as many rows of a step as there are ranks.
 __global__ void __launch_bounds__(kSequenceThreads)
-    mamba3_sequences_kernel(const __grid_constant__ ssd::GradientMaps maps, bool gated,
-                            const std::int32_t* cu_seqlens, std::int64_t sequences, std::int64_t chunks,
-                            const SequenceTable table, void* to) {
+    mamba3_sequences_kernel(const __grid_constant__ ssd::GradientMaps maps, unsigned exist,
+                            const std::int32_t* cu_seqlens, std::int64_t sequences, std::int64_t spans,
+                            int ranks, const SequenceTable table, void* to) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ std::int32_t runs[kSequenceRuns];
   if (blockIdx.x == 0)
-    return make_sequence_table(cu_seqlens, sequences, chunks, table, runs, Threads<kSequenceThreads>());
+    return make_sequence_table(cu_seqlens, sequences, spans, table, runs, Threads<kSequenceThreads>());
   const std::int64_t i = (std::int64_t{blockIdx.x} - 1) * kSequenceThreads + threadIdx.x;
   if (i >= sequences * kSequenceMaps) return;
   const std::int64_t sequence = i / kSequenceMaps;
-  const CUtensorMap* const map = &maps.x + (i - sequence * kSequenceMaps);
-  if (!gated && (map == &maps.z || map == &maps.dz)) return;
+  const auto which = static_cast<int>(i - sequence * kSequenceMaps);
+  if ((exist >> which & 1) == 0) return;
   constexpr int kTime = 2;
-  hopper::store_bounded_map<kTime>(static_cast<CUtensorMap*>(to)[i], *map, cu_seqlens[sequence + 1]);
+  hopper::store_bounded_map<kTime>(static_cast<CUtensorMap*>(to)[i], (&maps.x)[which],
+                                   cu_seqlens[sequence + 1] * ranks);
 #else
   __trap();
 #endif

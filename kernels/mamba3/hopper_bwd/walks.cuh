@@ -111,8 +111,8 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
     }
   }
 
-  /// By a warpgroup, as Base::walk(), with fewer registers: all rings have two slots, places are asked for anew, the operands of the next chunk are
-  /// rounded, and no instruction has more sums than fit in the registers at launch.
+  /// By a warpgroup, as Base::walk(), with fewer registers: all rings have two slots, places are asked for anew, the
+  /// operands of the next chunk are rounded, and no instruction has more sums than fit in the registers at launch.
   __device__ void walk() const {
     float state[T::kStates / 2];
     enter(state);
@@ -128,7 +128,7 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
     for (int i = this->begin_; i < this->end_; ++i) {
       if (kPacked && (ends & kFrom) != 0) {
         restart(state, i);
-        all_decay = 0.0F;
+        all_decay = kStartsAnew;
       }
       if constexpr (Base::kImages)
         this->publish(state, 1.0F, 0, ssd::group_thread(), at);
@@ -200,9 +200,9 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
   }
 
  private:
-  /// SequenceChunk::ends of chunks at which the walk of a sequence begins and ends.
-  static constexpr int kFrom = kWalk == Walk::forward ? SequenceChunk::kOpens : SequenceChunk::kCloses;
-  static constexpr int kTo = kFrom ^ SequenceChunk::kOpens ^ SequenceChunk::kCloses;
+  /// SequenceSpan::ends of chunks at which the walk of a sequence begins and ends.
+  static constexpr int kFrom = kWalk == Walk::forward ? SequenceSpan::kOpens : SequenceSpan::kCloses;
+  static constexpr int kTo = kFrom ^ SequenceSpan::kOpens ^ SequenceSpan::kCloses;
 
   __device__ bool is_last_part() const {
     return this->index_ % this->args_.parts == this->args_.parts - 1;
@@ -210,7 +210,7 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
   /// Of a part, the state that it leaves alone is asked for: what is before the last sequence that starts in it does not
   /// count, and nothing does where a sequence ends with it.
   __device__ void skip_to_tail() {
-    const SequenceChunk last = sequence_chunk(this->end_ - 1);
+    const SequenceSpan last = sequence_chunk(this->end_ - 1);
     if ((last.ends & kTo) != 0) {
       this->begin_ = this->end_;
       return;
@@ -221,8 +221,8 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
                           : this->args_.chunks - __ldg(begins + 1);  // its place in the walk
     this->begin_ = max(this->begin_, start);
   }
-  __device__ SequenceChunk sequence_chunk(int i) const {
-    return load_chunk(all_.table.chunks + this->chunk_of(i));
+  __device__ SequenceSpan sequence_chunk(int i) const {
+    return load_span(all_.table.spans + this->chunk_of(i));
   }
   __device__ int sequence_of(int i) const {
     return sequence_chunk(i).sequence;
@@ -256,7 +256,7 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
     if constexpr (!kPacked) {
       Base::load_left(i, at);
     } else {
-      const SequenceChunk of = sequence_chunk(i);
+      const SequenceSpan of = sequence_chunk(i);
       const ssd::GradientMaps& maps = all_.maps[of.sequence];
       const CUtensorMap& left = kWalk == Walk::forward ? maps.x : maps.dout;
       if (of.sequence != acquired) {
@@ -280,7 +280,7 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
     if constexpr (!kPacked) {
       Base::load_right(i, at);
     } else {
-      const SequenceChunk of = sequence_chunk(i);
+      const SequenceSpan of = sequence_chunk(i);
       const ssd::GradientMaps& maps = all_.maps[of.sequence];
       const CUtensorMap& right = kWalk == Walk::forward ? maps.B : maps.C;
       const int group = this->head_ / static_cast<int>(this->args_.in.heads_per_group);

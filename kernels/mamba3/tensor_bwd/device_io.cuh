@@ -22,6 +22,7 @@ __device__ inline Octet octet_of(float4 first, float4 second) {
 template <class Element>
 struct DeviceIo {
   static constexpr bool kIsF32 = std::is_same_v<Element, float>;
+  using Word = std::conditional_t<kIsF32, float2, std::uint32_t>;
 
   static __device__ const void* element(const void* data, std::int64_t at) {
     return static_cast<const Element*>(data) + at;
@@ -33,17 +34,24 @@ struct DeviceIo {
   static __device__ void store(void* data, std::int64_t at, float value) {
     static_cast<Element*>(data)[at] = from_float<Element>(value);
   }
-  /// Two elements of 16 bits, and their values.
-  static __device__ std::uint32_t load_word(const void* data, std::int64_t at) {
-    return __ldg(reinterpret_cast<const std::uint32_t*>(static_cast<const Element*>(data) + at));
+  /// Two elements, and their values.
+  static __device__ Word load_word(const void* data, std::int64_t at) {
+    return __ldg(reinterpret_cast<const Word*>(static_cast<const Element*>(data) + at));
   }
-  static __device__ Pair unpack_word(std::uint32_t word) {
-    const float2 pair = unpack_pair<Element>(word);
-    return {{pair.x, pair.y}};
+  static __device__ Pair unpack_word(Word word) {
+    if constexpr (kIsF32) {
+      return {{word.x, word.y}};
+    } else {
+      const float2 pair = unpack_pair<Element>(word);
+      return {{pair.x, pair.y}};
+    }
   }
   static __device__ void store_pair(void* data, std::int64_t at, const Pair& pair) {
-    *reinterpret_cast<std::uint32_t*>(static_cast<Element*>(data) + at) =
-        pack_pair<Element>(pair.x[0], pair.x[1]);
+    auto* const to = reinterpret_cast<Word*>(static_cast<Element*>(data) + at);
+    if constexpr (kIsF32)
+      *to = make_float2(pair.x[0], pair.x[1]);
+    else
+      *to = pack_pair<Element>(pair.x[0], pair.x[1]);
   }
   static __device__ Octet load_octet(const void* data, std::int64_t at) {
     const auto* const from = static_cast<const Element*>(data) + at;

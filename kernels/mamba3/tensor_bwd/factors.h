@@ -81,14 +81,14 @@ struct LowerRanks {
   const Plan& plan;
   const Workspace& work;
   FactorMemory<Form>& memory;
-  std::int64_t b, span, head;
+  Span row;
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
     const int headdim = plan.headdim;
     const int pairs = headdim / 2;
     // All that the span has is on its way to the L2 before the first is waited for.
-    const int rows = steps() * kRanks;
+    const int rows = row.rows(plan);
     const Places places = places_at(0);
     team.for_all(rows + kRanks * headdim, [&](int i) {
       if (i < rows) {
@@ -104,7 +104,7 @@ struct LowerRanks {
         return;
       }
       const Split at = split<kMaxHeaddim>(i - rows, headdim);
-      const auto factor = [&](const float* all) { return factor_of(all, plan, head, at.of, at.rest); };
+      const auto factor = [&](const float* all) { return factor_of(all, plan, row.head, at.of, at.rest); };
       memory.factors[0][at.of][at.rest] = factor(args.in.mimo_v);
       memory.factors[1][at.of][at.rest] = factor(args.in.mimo_z);
       memory.factors[2][at.of][at.rest] = factor(args.in.mimo_out);
@@ -122,7 +122,8 @@ struct LowerRanks {
       else
         lower_run(std::true_type());
     });
-    float* const sums = work.span_sums + ((b * plan.spans + span) * plan.nheads + head) * plan.factor_sums;
+    const std::int64_t span = row.b * plan.spans + row.chunk / kRanks;
+    float* const sums = work.span_sums + (span * plan.nheads + row.head) * plan.factor_sums;
     team.for_all(kFactorSums<Form> * headdim, [&](int i) {
       const Split at = split<kMaxHeaddim>(i, headdim);
       float sum = 0;
@@ -146,21 +147,16 @@ struct LowerRanks {
 
  private:
   static constexpr int kRanks = Form::kRanks;
-
-  /// Of the span.
-  SSMBENCH_TEAM int steps() const {
-    const std::int64_t left = plan.seqlen - span * kSpanSteps;
-    return static_cast<int>(left < kSpanSteps ? left : kSpanSteps);
-  }
+  using Word = typename Io::Word;
 
   /// What is summed over time, of two head dims.
   struct Columns {
     Pair of_up[kRanks], of_gate[kRanks], of_down[kRanks], of_skip;
   };
-  /// What there is of a step, of two head dims: words of two elements, since registers are short.
+  /// What there is of a step, of two head dims: words of two elements as they are stored, since registers are short.
   template <bool kReduces>
   struct StepWords {
-    std::uint32_t y[kRanks], dv[kRanks], dout[kReduces ? 1 : kRanks], v, z;
+    Word y[kRanks], dv[kRanks], dout[kReduces ? 1 : kRanks], v, z;
   };
 
   SSMBENCH_TEAM Pair factors_of(int which, int r, int p) const {
@@ -173,8 +169,8 @@ struct LowerRanks {
   template <bool kGated, bool kReduces>
   SSMBENCH_TEAM void lower(int run, int p) const {
     Columns columns{};
-    const int last = steps() - 1;
-    const float skip = args.in.D == nullptr ? 0.0F : args.in.D[head];
+    const int last = row.steps - 1;
+    const float skip = args.in.D == nullptr ? 0.0F : args.in.D[row.head];
     const Places places = places_at(p);
     const auto load = [&](int t) { return load_step<kGated, kReduces>(places, t < last ? t : last); };
     StepWords<kReduces> next = load(run);
@@ -200,19 +196,16 @@ struct LowerRanks {
     int final_step;  ///< the step with the cotangent of the last V, or none
   };
   SSMBENCH_TEAM Places places_at(int p) const {
-    const std::int64_t first = b * plan.seqlen + span * kSpanSteps;
-    return {(first * plan.nheads + head) * plan.headdim + p,
-            (first * kRanks * plan.nheads + head) * plan.headdim + p,
-            plan.row(b, span * kRanks, head, plan.nheads) * kSteps * kMaxHeaddim + p,
-            args.dfinal_v != nullptr && span == plan.spans - 1 ? steps() - 1 : -1};
+    return {row.step(plan, 0) * plan.headdim + p, row.ranked(plan, 0) * plan.headdim + p, row.left(0) + p,
+            args.dfinal_v != nullptr && row.closes ? row.steps - 1 : -1};
   }
   /// Elements of a row of all heads.
   SSMBENCH_TEAM int pitch() const { return static_cast<int>(plan.nheads) * plan.headdim; }
   /// The first rank's row of step t in y and dV.
   SSMBENCH_TEAM int left_of(int t) const {
     const int chunk = t / kChunkSteps<Form>;
-    const int row = chunk * static_cast<int>(plan.nheads) * kSteps + t % kChunkSteps<Form> * kRanks;
-    return row * kMaxHeaddim;
+    const int first = chunk * static_cast<int>(plan.nheads) * kSteps + t % kChunkSteps<Form> * kRanks;
+    return first * kMaxHeaddim;
   }
 
   template <bool kGated, bool kReduces>
@@ -234,7 +227,7 @@ struct LowerRanks {
         words.dout[r] = Io::load_word(args.dout, of.ranked + (t * kRanks + r) * pitch());
     }
     words.v = Io::load_word(in.V, at);
-    words.z = kGated ? Io::load_word(in.Z, at) : 0;
+    words.z = kGated ? Io::load_word(in.Z, at) : Word{};
     return words;
   }
 
@@ -273,8 +266,8 @@ struct LowerRanks {
       }
     }
     if (t == places.final_step) {
-      const Pair last =
-          Io::unpack_word(Io::load_word(args.dfinal_v, (b * plan.nheads + head) * plan.headdim + p));
+      const Pair last = Io::unpack_word(
+          Io::load_word(args.dfinal_v, (row.sequence * plan.nheads + row.head) * plan.headdim + p));
       for (int i = 0; i < 2; ++i) dV.x[i] += last.x[i];
     }
     const std::int64_t at = places.step + t * pitch();
@@ -289,15 +282,15 @@ SSMBENCH_TEAM void add_spans(const Mamba3BwdArgs& args, const Plan& plan, const 
                              std::int64_t head, int first, float* parts, const Team& team) {
   const int each = plan.ranks * plan.headdim;
   add_columns(
-      from.span_sums, plan.batch * plan.spans, plan.nheads, plan.factor_sums, head, first, parts, team,
+      from.span_sums, all_spans(plan, from), plan.nheads, plan.factor_sums, head, first, parts, team,
       [&](int column, float sum) {
         if (column == 3 * each) {
           if (args.dD != nullptr) args.dD[head] = sum;
           return;
         }
         if (column < each && args.in.input_v != nullptr)
-          for (std::int64_t b = 0; b < plan.batch; ++b)
-            sum += from.first_ups[(b * plan.nheads + head) * each + column];
+          for (std::int64_t sequence = 0; sequence < plan.sequences; ++sequence)
+            sum += from.first_ups[(sequence * plan.nheads + head) * each + column];
         float* const to = column < each ? args.dmimo_v : column < 2 * each ? args.dmimo_z : args.dmimo_out;
         if (to != nullptr) to[head * each + column % each] = sum;
       });

@@ -38,22 +38,24 @@ SSMBENCH_HD inline float* first_adjoint_of(const Mamba3BwdArgs& args, const Plan
 
 /// The gradients of the input states of a head whose sequence has no steps: those of the final states, which they are.
 template <class Io, class Team>
-SSMBENCH_TEAM void pass_cotangents(const Mamba3BwdArgs& args, const Plan& plan, std::int64_t head,
-                                   const Team& team) {
+SSMBENCH_TEAM void pass_cotangents(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& to,
+                                   std::int64_t head, const Team& team) {
   const int headdim = plan.headdim;
   const int dstate = plan.dstate;
   const bool given = args.dfinal_ssm != nullptr;
   const std::int64_t state = head * headdim * dstate;
   team.for_all(headdim * dstate,
                [&](int i) { args.dinput_ssm[state + i] = given ? args.dfinal_ssm[state + i] : 0.0F; });
-  team.for_all(dstate, [&](int n) {
-    const std::int64_t at = k_state_at(plan, head, 0) + n;
+  team.for_all(plan.ranks * dstate, [&](int i) {
+    const std::int64_t at = k_state_at(plan, head, i / dstate) + i % dstate;
     args.dinput_k[at] = given ? args.dfinal_k[at] : 0.0F;
   });
   team.for_all(headdim, [&](int p) {
     const std::int64_t at = head * headdim + p;
     args.dinput_v[at] = given ? Io::load(args.dfinal_v, at) : 0.0F;
   });
+  if (!args.in.scan.is_mimo) return;
+  team.for_all(plan.ranks * headdim, [&](int i) { to.first_ups[head * plan.ranks * headdim + i] = 0; });
 }
 
 /// The gradients of the input states of a head, and ds of the step that they are of, from that of the state that the
@@ -63,7 +65,7 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
                                std::int64_t head, float* terms, const Team& team) {
   const int headdim = plan.headdim;
   const int dstate = plan.dstate;
-  if (is_empty(args.in, plan, head / plan.nheads)) return pass_cotangents<Io>(args, plan, head, team);
+  if (is_empty(args.in, plan, head / plan.nheads)) return pass_cotangents<Io>(args, plan, to, head, team);
   const float weight = scalars_of<Io>(args.in, first_scalar(args.in, plan, head)).previous();
   const float* const adjoint = first_adjoint_of(args, plan, to) + head * headdim * dstate;
   const float* const v = args.in.input_v + head * headdim;

@@ -103,7 +103,7 @@ struct GradientBlock {
         work(arrays),
         shared(sums),
         tiles{memory},
-        row(cut, blockIdx.x, arrays.table.chunks) {
+        row(cut, blockIdx.x, arrays.table.spans) {
     thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
     at = {warp / kPatchColumns * 16, warp % kPatchColumns * kAtoms * 8, thread % 32};
@@ -314,7 +314,7 @@ struct GradientBlock {
         if (t >= row.rows(plan) || p >= plan.headdim) continue;
         const std::int64_t to = first + t * kMaxHeaddim + p;
         const auto store = [&](void* data, const float* pair) {
-          *reinterpret_cast<std::uint32_t*>(static_cast<Io*>(data) + to) = pack_pair<Io>(pair[0], pair[1]);
+          *reinterpret_cast<PackedPair<Io>*>(static_cast<Io*>(data) + to) = packed_pair<Io>(pair[0], pair[1]);
         };
         if (stores_y) store(work.y, y[e] + i);
         store(work.dv, u[e] + i);

@@ -18,11 +18,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "base/errors.h"
+#include "kernels/common/f32_copies.h"
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
@@ -34,6 +36,7 @@
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
 #include "kernels/mamba3/tensor_bwd/threads.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
+#include "kernels/ssd_chunk_scan/shared_memory.h"
 
 namespace ssmbench::ssd_hopper_bwd {
 extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
@@ -55,7 +58,7 @@ __device__ std::int64_t thread_of_grid() {
 __global__ void __launch_bounds__(kThreads)
     sequence_table_kernel(const std::int32_t* cu_seqlens, const Plan plan, const Workspace work) {
   __shared__ std::int32_t runs[kSequenceRuns];
-  make_sequence_table(cu_seqlens, plan.sequences, plan.chunks, work.table, runs, BlockTeam());
+  make_sequence_table(cu_seqlens, plan.sequences, plan.spans, work.table, runs, BlockTeam());
 }
 
 template <class Io, class Form>
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(kPhaseThreads)
     chunk_phases_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ PhaseMemory memory;
   const Threads<kPhaseThreads> team;
-  const Span row(plan, blockIdx.x, work.table.chunks);
+  const Span row(plan, blockIdx.x, work.table.spans);
   if (row.steps == 0) return;
   ChunkPhases<DeviceIo<Bf16>, Threads<kPhaseThreads>>{args.in, plan, work, memory, row, team}.run();
 }
@@ -104,26 +107,26 @@ __global__ void last_adjoint_kernel(const Mamba3BwdArgs args, const Plan plan, c
   if (at < plan.sequences * plan.nheads * plan.headdim * plan.dstate) copy_last_adjoint(args, plan, work, at);
 }
 
+template <class Io>
 __global__ void raise_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
   if (at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet)
-    raise_ranks<DeviceIo<Bf16>>(args, plan, work, at);
+    raise_ranks<Io>(args, plan, work, at);
 }
 
-/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums. (With three, loads of the
-/// next step have fewer registers.)
-template <class Form>
-inline constexpr int kLowerBlocks = Form::kRanks == 8 ? 1 : 2;
+/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums, f32 has twice the loads.
+/// (With three, loads of the next step have fewer registers.)
+template <class Io, class Form>
+inline constexpr int kLowerBlocks = Form::kRanks == 8 || Io::kIsF32 ? 1 : 2;
 
-template <class Form>
-__global__ void __launch_bounds__(kThreads, kLowerBlocks<Form>)
+template <class Io, class Form>
+__global__ void __launch_bounds__(kThreads, kLowerBlocks<Io, Form>)
     lower_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FactorMemory<Form> memory;
   const BlockTeam team;
-  const std::int64_t outer = blockIdx.x / plan.nheads;
-  LowerRanks<DeviceIo<Bf16>, Form, BlockTeam>{
-      args, plan, work, memory, outer / plan.spans, outer % plan.spans, blockIdx.x % plan.nheads, team}
-      .run();
+  const Span row(plan, blockIdx.x, work.table.spans);
+  if (row.steps == 0) return;
+  LowerRanks<Io, Form, BlockTeam>{args, plan, work, memory, row, team}.run();
 }
 
 template <class Io, class Form, bool kHalves>
@@ -131,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, bool rotates) {
   __shared__ PrepareMemory memory;
   const BlockTeam team;
-  const Span row(plan, blockIdx.x, work.table.chunks);
+  const Span row(plan, blockIdx.x, work.table.spans);
   if (row.steps == 0) return;
   Preparation<Io, Form, kHalves, BlockTeam>{args.in, plan, work, memory, row, rotates, team}.run();
 }
@@ -173,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
     finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FinishMemory memory;
   const BlockTeam team;
-  const Span row(plan, blockIdx.x, work.table.chunks);
+  const Span row(plan, blockIdx.x, work.table.spans);
   if (row.steps == 0) return;
   Finish<Io, Form, BlockTeam>{args, plan, work, memory, row, team}.run();
 }
@@ -181,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, kFinishBlocks)
 __global__ void __launch_bounds__(kFinishThreads, 5)
     chunk_finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ ChunkFinishMemory memory;
-  const Span row(plan, blockIdx.x, work.table.chunks);
+  const Span row(plan, blockIdx.x, work.table.spans);
   if (row.steps == 0) return;
   ChunkFinish<DeviceIo<Bf16>>(args, plan, work, memory, row).run();
 }
@@ -244,7 +247,7 @@ struct Products {
                    void* handed);
   Launch (*gradients)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                       const Workspace& work);
-  /// Of packed sequences: the table of their chunks, and what else the products need of them.
+  /// Of packed sequences: the table of their spans, and what else the products need of them.
   Launch (*sequences)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                       const Workspace& work) = sequence_table;
 };
@@ -254,15 +257,18 @@ struct PackedChunks {
   static constexpr bool kPacked = true;
   SequenceTable table;
   std::int64_t sequences;
+  int rank_bits;  ///< a span has 2^rank_bits chunks, and a step as many rows
 
-  __device__ std::int64_t count() const { return table.begins[sequences]; }
+  __device__ std::int64_t count() const { return std::int64_t{table.begins[sequences]} << rank_bits; }
   template <Walk kWalk>
   __device__ WalkChunk at(std::int64_t chunk) const {
-    const SequenceChunk of = table.chunks[chunk];
-    const bool opens = (of.ends & SequenceChunk::kOpens) != 0;
-    const bool closes = (of.ends & SequenceChunk::kCloses) != 0;
+    const int of_span = static_cast<int>(chunk) & (1 << rank_bits) - 1;
+    const SequenceSpan of = chunk_of_span(table.spans[chunk >> rank_bits], of_span, kSteps >> rank_bits);
+    const bool opens = (of.ends & SequenceSpan::kOpens) != 0;
+    const bool closes = (of.ends & SequenceSpan::kCloses) != 0;
     constexpr bool kForward = kWalk == Walk::forward;
-    return {of.start, of.steps, of.sequence, kForward ? opens : closes, kForward ? closes : opens};
+    return {std::int64_t{of.start} << rank_bits, of.steps << rank_bits, of.sequence,
+            kForward ? opens : closes, kForward ? closes : opens};
   }
 };
 
@@ -293,19 +299,8 @@ Launch chunked_states(const Mamba3BwdArgs& /*args*/, const SsdBwdArgs& ssd, cons
       launch_states<Element, Element, Walk::backward>(in, backward, grid, stream, chunks);
     };
   };
-  return plan.packed ? walks(PackedChunks{work.table, plan.sequences}) : walks(BatchChunks());
-}
-
-/// Parts of the walks of cuda-hopper. Of packed sequences the pass before them takes tails alone, which are the shorter
-/// the more parts there are; two rounds of blocks take the walks themselves no longer.
-inline int walk_parts(const Plan& plan) {
-  const int parts = ssd_hopper_bwd::walk_parts(plan.batch * plan.nheads, plan.chunks);
-  const bool doubled = plan.packed && parts > 1 && plan.sequences >= 2 * parts;
-  return doubled ? static_cast<int>(std::min<std::int64_t>(2 * parts, plan.chunks)) : parts;
-}
-inline HandedLayout handed_of(const Plan& plan) {
-  return ssd_hopper_bwd::walk_handed_layout(plan.batch * plan.nheads, walk_parts(plan),
-                                            kSteps * plan.dstate_tiles);
+  const int rank_bits = std::countr_zero(static_cast<unsigned>(plan.ranks));
+  return plan.packed ? walks(PackedChunks{work.table, plan.sequences, rank_bits}) : walks(BatchChunks());
 }
 
 inline Launch hopper_states(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
@@ -388,6 +383,47 @@ std::size_t chunked_workspace_bytes(const Problem& problem) {
 
 constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
 
+/// Of cuda-chunked.
+inline Arithmetic arithmetic_of(DType io) {
+  if (io == DType::bf16) return kArithmetic;
+  return {.math = Math::tf32, .state_dtype = DType::f32};
+}
+
+/// The reason where a block of f32 tiles does not fit.
+template <class Form>
+std::optional<std::string> unsupported_tiles(const Mamba3& scan) {
+  const int bytes =
+      static_cast<int>(sizeof(GradientShared<Form>)) +
+      (scan.dstate > kSteps ? GradientTiles<float, Form, 2>::kBytes : GradientTiles<float, Form, 1>::kBytes);
+  if (!shared_memory_fits(bytes)) return "needs more shared memory for f32 tiles";
+  return {};
+}
+
+/// What differs between cuda-chunked in bf16 and in f32.
+struct OfElement {
+  decltype(Implementation::unsupported) unsupported;
+  decltype(Implementation::workspace_bytes) workspace_bytes;
+  decltype(Implementation::bind) bind;
+};
+/// cuda-chunked of all dtypes: f16 by copies in f32.
+inline Implementation for_dtypes(const Implementation& in_bf16, const OfElement& f32) {
+  Implementation all = in_bf16;
+  Implementation of_f32 = in_bf16;
+  of_f32.unsupported = f32.unsupported;
+  of_f32.workspace_bytes = f32.workspace_bytes;
+  of_f32.bind = f32.bind;
+  const auto for_dtype =
+      [in_bf16, in_tf32 = with_f32_copies(of_f32)](const Problem& problem) -> const Implementation& {
+    return problem.dtype() == DType::bf16 ? in_bf16 : in_tf32;
+  };
+  all.unsupported = [=](const Problem& problem) { return for_dtype(problem).unsupported(problem); };
+  all.workspace_bytes = [=](const Problem& problem) { return for_dtype(problem).workspace_bytes(problem); };
+  all.bind = [=](const Problem& problem, const TensorSet& tensors, void* workspace) {
+    return for_dtype(problem).bind(problem, tensors, workspace);
+  };
+  return all;
+}
+
 template <class Element, class Form>
 Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& products) {
   using Io = DeviceIo<Element>;
@@ -429,7 +465,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   if constexpr (Form::kIsMimo) {
     if (rotates)
       launches.push_back(
-          elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
+          elementwise(raise_kernel<Io>, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
     else if (plan.halves)
       launches.push_back(elementwise(pair_states_kernel, octets_of_group));
     if (!rotates)
@@ -452,7 +488,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   };
   by_columns(rows_kernel, plan.sums);
   if constexpr (Form::kIsMimo) {
-    launches.push_back(by_block(lower_kernel<Form>, spans));
+    launches.push_back(by_block(lower_kernel<Io, Form>, spans));
     by_columns(spans_kernel, plan.factor_sums);
   }
   return [launches](void* stream) {

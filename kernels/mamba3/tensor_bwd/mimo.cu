@@ -1,4 +1,4 @@
-// cuda-chunked and cuda-hopper for the gradients of Mamba-3's MIMO scan: registration.
+// cuda-chunked and cuda-hopper for the gradients of Mamba-3's MIMO scan: registration. f16 and f32 as in siso.cu.
 
 #include "base/errors.h"
 #include "kernels/mamba3/hopper_bwd/launch.h"
@@ -9,8 +9,6 @@ namespace {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const Mamba3 scan(problem);
-  if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
-  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
   if (scan.rank > kMaxRanks || (scan.rank & (scan.rank - 1)) != 0)
     return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
   if (scan.nheads * scan.rank >= 2147483648 / (kSteps * kMaxHeaddim))
@@ -20,13 +18,14 @@ std::optional<std::string> unsupported(const Problem& problem) {
 }
 
 std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
+  if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
   if (auto reason = unsupported(problem)) return reason;
   return unsupported_device();
 }
 
 /// Calls bind with Mimo of the ranks.
 template <class Bind>
-Launch for_ranks(std::int64_t ranks, const Bind& bind) {
+auto for_ranks(std::int64_t ranks, const Bind& bind) {
   switch (ranks) {
     case 1:
       return bind(Mimo<1>());
@@ -39,12 +38,22 @@ Launch for_ranks(std::int64_t ranks, const Bind& bind) {
   }
 }
 
+/// Of problems in f32.
+std::optional<std::string> unsupported_in_tf32(const Problem& problem) {
+  if (auto reason = unsupported(problem)) return reason;
+  const Mamba3 scan(problem);
+  return for_ranks(scan.rank, [&]<class Form>(Form) { return unsupported_tiles<Form>(scan); });
+}
+
+template <class Element>
 Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
+  const auto reason = sizeof(Element) == sizeof(float) ? unsupported_in_tf32(problem) : unsupported(problem);
+  if (reason) throw ContractError("cuda-chunked " + *reason);
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
   return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
-    return bind_with<Bf16, Form>(
-        args, workspace, {HeadSums::kernel, false, chunked_states<Bf16>, chunked_gradients<Bf16, Form>});
+    return bind_with<Element, Form>(
+        args, workspace,
+        {HeadSums::kernel, false, chunked_states<Element>, chunked_gradients<Element, Form>});
   });
 }
 
@@ -52,20 +61,22 @@ Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* works
   if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
   return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
-    return bind_with<Bf16, Form>(args, workspace,
-                                 {HeadSums::block, true, rank_walks, ranked_hopper_gradients<Form::kRanks>});
+    return bind_with<Bf16, Form>(
+        args, workspace,
+        {HeadSums::block, true, rank_walks, ranked_hopper_gradients<Form::kRanks>, hopper_sequences});
   });
 }
 
-const Registration chunked{
-    {.name = "cuda-chunked",
-     .op = "mamba3_mimo_bwd",
-     .device = DeviceKind::cuda,
-     .summary = "chunks of 64 rows of steps and ranks, by SSD's products on tensor cores",
-     .arithmetic = [](DType) { return kArithmetic; },
-     .unsupported = unsupported,
-     .workspace_bytes = chunked_workspace_bytes<Bf16>,
-     .bind = bind_chunked}};
+const Registration of_chunked{
+    for_dtypes({.name = "cuda-chunked",
+                .op = "mamba3_mimo_bwd",
+                .device = DeviceKind::cuda,
+                .summary = "chunks of 64 rows of steps and ranks, by SSD's products on tensor cores",
+                .arithmetic = arithmetic_of,
+                .unsupported = unsupported,
+                .workspace_bytes = chunked_workspace_bytes<Bf16>,
+                .bind = bind_chunked<Bf16>},
+               {unsupported_in_tf32, chunked_workspace_bytes<float>, bind_chunked<float>})};
 
 const Registration on_hopper{
     {.name = "cuda-hopper",

@@ -34,7 +34,7 @@ struct Mimo {
   static constexpr bool kIsMimo = true;
 };
 inline constexpr int kMaxRanks = 8;
-static_assert(kSequenceChunkSteps == kSteps);
+static_assert(kSequenceSpanSteps == kSteps);
 
 /// Steps of a chunk.
 template <class Form>
@@ -127,7 +127,7 @@ struct BiasAt {
 struct Plan : ChunkGrid {
   std::int64_t batch, seqlen, nheads, groups;
   std::int64_t sequences;  ///< those of a batch, or packed ones
-  bool packed;             ///< `chunks` are then the most that there can be (sequences.h)
+  bool packed;             ///< `chunks` and `spans` are then the most that there can be (sequences.h)
   int ranks, chunk_steps;
   int headdim, dstate, angles, angle_tiles;
   bool halves;             ///< pairs are (i, i + dstate / 2): the workspace has them side by side
@@ -154,8 +154,8 @@ struct Plan : ChunkGrid {
   std::size_t row_sums;  ///< [row][sums] f32
   std::size_t first_own;  ///< [M, H] f32: ds of the step before the first; only with initial states
   // Only with packed sequences:
-  std::size_t sequence_chunks, sequence_begins;  ///< SequenceTable
-  std::size_t sequence_maps;                     ///< [M][kSequenceMaps]: of tensors that end with a sequence
+  std::size_t sequence_spans, sequence_begins;  ///< SequenceTable
+  std::size_t sequence_maps;                    ///< [M][kSequenceMaps]: of tensors that end with a sequence
   // Only with `halves`:
   std::size_t last_adjoint;   ///< [M, H, P, N] f32: dFinal_SSM_State; only with final states
   std::size_t first_adjoint;  ///< [M, H, P, N] f32: dInput_SSM_State; only with initial states
@@ -191,7 +191,7 @@ struct Plan : ChunkGrid {
         slices(1),
         per_slice(nheads / groups),
         sums(2 * ranks * dstate + (scan.is_mimo ? 0 : 1)),
-        spans(packed ? chunks : ceil_div(scan.seqlen, kSpanSteps)),
+        spans(packed ? chunks / ranks : ceil_div(scan.seqlen, kSpanSteps)),
         factor_sums(3 * ranks * headdim + 1) {
     if (head_sums == HeadSums::block) {
       constexpr TileKind kTiles{kSteps, kStepFloats, 2, false};
@@ -224,7 +224,7 @@ struct Plan : ChunkGrid {
  private:
   /// Rows (step, rank) of a sequence, or of all chunks of packed ones.
   static constexpr std::int64_t rows_of_chunks(const Mamba3& scan) {
-    return scan.has_cu_seqlens ? most_sequence_chunks(scan.seqlen, scan.sequences) * kSteps
+    return scan.has_cu_seqlens ? most_sequence_spans(scan.seqlen, scan.sequences) * kSteps * scan.rank
                                : scan.seqlen * scan.rank;
   }
 
@@ -266,7 +266,7 @@ struct Plan : ChunkGrid {
     flows = layout.take(rows * kFlowRows * kSteps, sizeof(float));
     row_sums = layout.take(rows * sums, sizeof(float));
     first_own = layout.take(starting, sizeof(float));
-    sequence_chunks = layout.take(packed ? chunks : 0, sizeof(SequenceChunk));
+    sequence_spans = layout.take(packed ? spans : 0, sizeof(SequenceSpan));
     sequence_begins = layout.take(packed ? sequences + 1 : 0, sizeof(std::int32_t));
     sequence_maps = layout.take(packed ? sequences * kSequenceMaps : 0, kMapBytes);
     last_adjoint = layout.take(halves ? ending * state : 0, sizeof(float));
@@ -324,7 +324,7 @@ struct Workspace {
     first_own = floats(plan.first_own);
     table = {};
     if (plan.packed)
-      table = {reinterpret_cast<SequenceChunk*>(base + plan.sequence_chunks),
+      table = {reinterpret_cast<SequenceSpan*>(base + plan.sequence_spans),
                reinterpret_cast<std::int32_t*>(base + plan.sequence_begins)};
     sequence_maps = base + plan.sequence_maps;
     last_adjoint = floats(plan.last_adjoint);
@@ -354,11 +354,17 @@ struct ChunkRun {
 SSMBENCH_HD inline ChunkRun chunks_of(const Plan& plan, const Workspace& work, std::int64_t sequence) {
   if (!plan.packed) return {sequence * plan.chunks, plan.chunks};
   const std::int32_t* const begins = work.table.begins + sequence;
-  return {begins[0], begins[1] - begins[0]};
+  const std::int64_t spans = begins[1] - begins[0];
+  if (plan.ranks == 1 || spans == 0) return {begins[0] * plan.ranks, spans};
+  const int of_last = (work.table.spans[begins[1] - 1].steps + plan.chunk_steps - 1) / plan.chunk_steps;
+  return {begins[0] * plan.ranks, (spans - 1) * plan.ranks + of_last};
 }
-/// The chunks of all sequences.
+/// The spans of all sequences, and their chunks, with those that the last spans of packed ones lack.
+SSMBENCH_HD inline std::int64_t all_spans(const Plan& plan, const Workspace& work) {
+  return plan.packed ? work.table.begins[plan.sequences] : plan.batch * plan.spans;
+}
 SSMBENCH_HD inline std::int64_t all_chunks(const Plan& plan, const Workspace& work) {
-  return plan.packed ? work.table.begins[plan.sequences] : plan.batch * plan.chunks;
+  return plan.packed ? all_spans(plan, work) * plan.ranks : plan.batch * plan.chunks;
 }
 
 /// Where a row is.
@@ -371,7 +377,7 @@ struct Row {
 
   /// Rows are blocks of a grid, so that 32 bits will do for the divisions. (Of unsigned numbers that it widens, the
   /// compiler would make 64-bit divisions.) `table`: of packed sequences, or null.
-  SSMBENCH_HD Row(const Plan& plan, std::int64_t row, const SequenceChunk* table = nullptr) : index(row) {
+  SSMBENCH_HD Row(const Plan& plan, std::int64_t row, const SequenceSpan* table = nullptr) : index(row) {
     const int nheads = static_cast<int>(plan.nheads);
     const int chunks = static_cast<int>(plan.chunks);
     const int of_heads = static_cast<int>(row) / nheads;
@@ -380,7 +386,11 @@ struct Row {
     const int of_row = static_cast<int>(row) % nheads;
     head = of_row;
     group = of_row / (nheads / static_cast<int>(plan.groups));
-    place(plan, chunk * plan.chunk_steps, plan.chunk_steps, table);
+    if (table == nullptr)
+      place(plan, chunk * plan.chunk_steps, plan.chunk_steps);
+    else
+      place(chunk_of_span(table[static_cast<int>(chunk) / plan.ranks], static_cast<int>(chunk) % plan.ranks,
+                          plan.chunk_steps));
   }
 
   /// (b, t, head) of [B, L, H] and (b, head, t) of [B, H, L].
@@ -403,17 +413,15 @@ struct Row {
 
  protected:
   Row() = default;
+  SSMBENCH_HD void place(const SequenceSpan& of) {
+    sequence = of.sequence;
+    start = of.start;
+    steps = of.steps;
+    opens = (of.ends & SequenceSpan::kOpens) != 0;
+    closes = (of.ends & SequenceSpan::kCloses) != 0;
+  }
   /// Of at most `most` steps from `first` on, where there is no table.
-  SSMBENCH_HD void place(const Plan& plan, std::int64_t first, int most, const SequenceChunk* table) {
-    if (table != nullptr) {
-      const SequenceChunk of = table[chunk];
-      sequence = of.sequence;
-      start = of.start;
-      steps = of.steps;
-      opens = (of.ends & SequenceChunk::kOpens) != 0;
-      closes = (of.ends & SequenceChunk::kCloses) != 0;
-      return;
-    }
+  SSMBENCH_HD void place(const Plan& plan, std::int64_t first, int most) {
     sequence = b;
     start = first;
     steps = static_cast<int>(plan.seqlen - start < most ? plan.seqlen - start : most);
@@ -425,7 +433,7 @@ struct Row {
 /// The chunks of a span as if they were one: the row of the first one, with the steps of all.
 struct Span : Row {
   /// With two divisions: a block has few more instructions where there are no products.
-  SSMBENCH_HD Span(const Plan& plan, std::int64_t span, const SequenceChunk* table = nullptr) {
+  SSMBENCH_HD Span(const Plan& plan, std::int64_t span, const SequenceSpan* table = nullptr) {
     const int nheads = static_cast<int>(plan.nheads);
     const int spans = static_cast<int>(plan.spans);
     const int of_heads = static_cast<int>(span) / nheads;
@@ -437,7 +445,10 @@ struct Span : Row {
     head = of_row;
     group = plan.groups == 1 ? 0 : of_row / (nheads / static_cast<int>(plan.groups));
     index = plan.row(b, chunk, head, nheads);
-    place(plan, std::int64_t{of_batch} * kSpanSteps, kSpanSteps, table);
+    if (table == nullptr)
+      place(plan, std::int64_t{of_batch} * kSpanSteps, kSpanSteps);
+    else
+      place(table[of_batch]);
   }
   /// The index of the row of a chunk of the span.
   SSMBENCH_HD std::int64_t row_of(const Plan& plan, int chunk_of_span) const {

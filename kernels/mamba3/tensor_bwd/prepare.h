@@ -4,11 +4,12 @@
 // each step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value)
 // of the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the
-// halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and
-// load_float_halves() of floats; load_rate<f32>(data, at) and store_rate<f32>() of the io dtype or f32,
-// load_rates() of four, `at` a multiple of 4; fetch(), the value at a pointer, and prefetch(), which has no
-// effect; element(data, at), a pointer to an element of the io dtype; and store_words(), of an aligned vector of
-// 16 bytes. What they load is not written by the same kernel, but for load_shared(), of such a vector in shared
+// halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_word(data, at), a Pair
+// as it is stored, and unpack_word(word); load_floats() and load_float_halves() of floats; load_rate<f32>(data,
+// at) and store_rate<f32>() of the io dtype or f32, load_rates() of four, `at` a multiple of 4; fetch(), the
+// value at a pointer, and prefetch(), which has no effect; element(data, at), a pointer to an element of the io
+// dtype; and store_words(), of an aligned vector of 16 bytes. What they load is not written by the same kernel,
+// but for load_shared(), of such a vector in shared
 // memory. Form: Siso or a Mimo.
 
 #include <cmath>
@@ -176,7 +177,7 @@ template <class Io, class Form, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
                                   std::int64_t first, std::uint32_t* parts, const Team& team) {
   const std::int64_t left = plan.batch * plan.spans * plan.nheads - first;
-  const SequenceChunk* const table = to.table.chunks;
+  const SequenceSpan* const table = to.table.spans;
   const int spans = left < kIncrementSpans ? static_cast<int>(left) : kIncrementSpans;
   const int vectors = angle_vectors(plan);
   team.for_all(spans * kSpanParts * vectors, [&](int i) {
@@ -309,7 +310,10 @@ struct StepNumbers {
   /// Row i of a chunk. Sums from the chunk's first step on, of parts and then within one, so that the last
   /// step's weight behind it is exactly 1.
   SSMBENCH_TEAM void make_row(int chunk, int i) const {
-    if (chunk * kChunkSteps<Form> >= row.steps) return;
+    if (chunk * kChunkSteps<Form> >= row.steps) {
+      if (plan.packed) pass_row(row.row_of(plan, chunk), i);
+      return;
+    }
     const int of_chunk = i / Form::kRanks;
     const float* const adt = sums + chunk * kChunkSteps<Form>;
     float before = 0;
@@ -333,6 +337,15 @@ struct StepNumbers {
     steps[kStepEnter * kSteps] = expf(decay);
     steps[kStepLeave * kSteps] = expf(total - decay);
     to.owns[index * kSteps + i] = here.own();
+  }
+
+ private:
+  /// Row i of a chunk that a packed sequence's last span lacks: states pass, and sums over chunks get nothing.
+  SSMBENCH_TEAM void pass_row(std::int64_t index, int i) const {
+    float* const steps = to.steps + index * kStepFloats * kSteps + i;
+    steps[kStepDelta * kSteps] = steps[kStepDecay * kSteps] = 0;
+    steps[kStepEnter * kSteps] = steps[kStepLeave * kSteps] = 1;
+    for (int column = i; column < plan.sums; column += kSteps) to.row_sums[index * plan.sums + column] = 0;
   }
 };
 

@@ -213,7 +213,7 @@ std::vector<Problem> packed_gradient_tiles(const char* dtype = "bf16") {
 
 /// The same with ranks, around chunks of 64 rows and spans of 64 steps, and both pairings; with one rank too,
 /// which is SISO's scan with factors.
-std::vector<Problem> ranked_gradient_tiles() {
+std::vector<Problem> ranked_gradient_tiles(const char* dtype = "bf16") {
   std::vector<Problem> all;
   std::size_t turn = 0;
   for (const std::int64_t rank : {1, 2, 4, 8})
@@ -222,7 +222,7 @@ std::vector<Problem> ranked_gradient_tiles() {
       constexpr std::int64_t kStates[]{128, 8, 72, 64, 16, 120, 40};
       const std::int64_t pairs = kStates[turn % 7] / 2;
       all.push_back(
-          mamba3_problem({{"dtype", "bf16"},
+          mamba3_problem({{"dtype", dtype},
                           {"batch", size(2)},
                           {"seqlen", std::max<std::int64_t>(1, 64 / rank + steps)},
                           {"nheads", size(4)},
@@ -243,6 +243,57 @@ std::vector<Problem> ranked_gradient_tiles() {
   return all;
 }
 
+/// The same of packed sequences, whose last spans lack chunks.
+std::vector<Problem> packed_ranked_gradient_tiles(const char* dtype = "bf16") {
+  std::vector<Problem> all;
+  std::int64_t turn = 0;
+  for (const auto& [seqlen, sequences] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {65, 2}, {130, 5}, {200, 40}, {40, 70}, {900, 3}})
+    for (const std::int64_t rank : {1, 2, 4, 8}) {
+      const std::int64_t dstate = turn % 3 == 1 ? 64 : 128 - turn % 4 * 8;
+      all.push_back(mamba3_problem({{"dtype", dtype},
+                                    {"seqlen", seqlen},
+                                    {"cu_seqlens", true},
+                                    {"sequences", sequences},
+                                    {"nheads", size(4)},
+                                    {"groups", size(turn % 3 == 0 ? 2 : 1)},
+                                    {"headdim", size(turn % 5 == 4 ? 24 : 64)},
+                                    {"dstate", dstate},
+                                    {"rope_angles", turn % 3 == 1 ? dstate / 2 : dstate / 4},
+                                    {"rotary_pairing", turn % 7 < 5 ? "halves" : "interleaved"},
+                                    {"mimo_rank", rank},
+                                    {"out_reduce", turn % 4 != 2},
+                                    {"z", turn % 5 < 3},
+                                    {"D", turn % 3 != 2},
+                                    {"initial_states", turn % 3 != 1},
+                                    {"final_states", turn % 5 != 2}},
+                                   mamba3_mimo_bwd()));
+      ++turn;
+    }
+  return all;
+}
+
+/// All of them on the default distribution, every fourth on each of the others.
+std::vector<Problem> chosen_for(std::size_t distribution, const std::vector<Problem>& problems) {
+  std::vector<Problem> chosen;
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    if (distribution == 0 || i % 4 == distribution % 4) chosen.push_back(problems[i]);
+  return chosen;
+}
+
+/// By cuda-chunked in f16 and f32, where shared memory has room for it.
+void check_in_tf32(const std::vector<Problem>& problems, const DeviceInfo& gpu) {
+  for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
+    const std::string& distribution = distributions()[turn].name;
+    INFO(distribution);
+    const std::vector<Problem> chosen = chosen_for(turn, problems);
+    const Verdicts verdicts = verdicts_of(chosen, gpu, distribution);
+    CHECK(verdicts.failures == "");
+    if (!verdicts.skipped.contains("cuda-chunked"))
+      CHECK(verdicts.passed.at("cuda-chunked") == chosen.size());
+  }
+}
+
 /// By cuda-chunked and, where the GPU has it, cuda-hopper.
 void check_on_tensor_cores(const std::vector<Problem>& problems, const DeviceInfo& gpu,
                            const std::string& distribution) {
@@ -257,14 +308,11 @@ void check_on_tensor_cores(const std::vector<Problem>& problems, const DeviceInf
     CHECK(skipped->second == problems.size());
 }
 
-/// All of them on the default distribution, every fourth on each of the others.
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device) {
   for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
     const std::string& distribution = distributions()[turn].name;
     INFO(distribution);
-    std::vector<Problem> chosen;
-    for (std::size_t i = 0; i < problems.size(); ++i)
-      if (turn == 0 || i % 4 == turn % 4) chosen.push_back(problems[i]);
+    const std::vector<Problem> chosen = chosen_for(turn, problems);
     const auto [passed, skipped, failures] = verdicts_of(chosen, device, distribution);
     CHECK(failures == "");
     const auto most = std::ranges::max_element(passed, {}, [](const auto& entry) { return entry.second; });
@@ -353,15 +401,10 @@ TEST_CASE("the gradients of Mamba-3's SISO scan in f16 and f32 on tensor cores a
           "[mamba3][gpu]") {
   for (const auto& gpu : gpus())
     for (const char* dtype : {"f16", "f32"}) {
+      INFO(dtype);
       std::vector<Problem> problems = gradient_tiles(dtype);
       std::ranges::copy(packed_gradient_tiles(dtype), std::back_inserter(problems));
-      for (const auto& distribution : distributions()) {
-        INFO(dtype << " " << distribution.name);
-        const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
-        CHECK(verdicts.failures == "");
-        if (!verdicts.skipped.contains("cuda-chunked"))  // for want of shared memory
-          CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
-      }
+      check_in_tf32(problems, gpu);
     }
 }
 
@@ -370,6 +413,27 @@ TEST_CASE("the gradients of Mamba-3's MIMO scan on tensor cores agree with the r
     for (const auto& distribution : distributions()) {
       INFO(distribution.name);
       check_on_tensor_cores(ranked_gradient_tiles(), gpu, distribution.name);
+    }
+}
+
+TEST_CASE("the gradients of packed sequences of Mamba-3's MIMO scan on tensor cores agree with the reference",
+          "[mamba3][gpu]") {
+  for (const auto& gpu : gpus())
+    for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
+      INFO(distributions()[turn].name);
+      check_on_tensor_cores(chosen_for(turn, packed_ranked_gradient_tiles()), gpu,
+                            distributions()[turn].name);
+    }
+}
+
+TEST_CASE("the gradients of Mamba-3's MIMO scan in f16 and f32 on tensor cores agree with the reference",
+          "[mamba3][gpu]") {
+  for (const auto& gpu : gpus())
+    for (const char* dtype : {"f16", "f32"}) {
+      INFO(dtype);
+      std::vector<Problem> problems = ranked_gradient_tiles(dtype);
+      std::ranges::copy(packed_ranked_gradient_tiles(dtype), std::back_inserter(problems));
+      check_in_tf32(problems, gpu);
     }
 }
 

@@ -80,8 +80,8 @@ TEST_CASE("chunks of packed sequences are all of their steps, none of two sequen
     for (const int length : lengths) borders.push_back(borders.back() + length);
     const auto sequences = static_cast<std::int64_t>(lengths.size());
     INFO(sequences << " sequences, " << borders.back() << " steps");
-    const std::int64_t most = most_sequence_chunks(borders.back(), sequences);
-    std::vector<SequenceChunk> chunks(most);
+    const std::int64_t most = most_sequence_spans(borders.back(), sequences);
+    std::vector<SequenceSpan> chunks(most);
     std::vector<std::int32_t> begins(sequences + 1);
     std::vector<std::int32_t> runs(kSequenceRuns);
     make_sequence_table(borders.data(), sequences, most, {chunks.data(), begins.data()}, runs.data(),
@@ -94,8 +94,8 @@ TEST_CASE("chunks of packed sequences are all of their steps, none of two sequen
         CHECK(chunks[chunk].start == borders[i] + first);
         CHECK(chunks[chunk].steps == std::min(lengths[i] - first, kSteps));
         CHECK(chunks[chunk].sequence == i);
-        CHECK(chunks[chunk].ends == (first == 0 ? SequenceChunk::kOpens : 0) +
-                                        (first + kSteps >= lengths[i] ? SequenceChunk::kCloses : 0));
+        CHECK(chunks[chunk].ends == (first == 0 ? SequenceSpan::kOpens : 0) +
+                                        (first + kSteps >= lengths[i] ? SequenceSpan::kCloses : 0));
       }
     }
     CHECK(begins[sequences] == chunk);

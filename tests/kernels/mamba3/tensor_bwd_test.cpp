@@ -25,6 +25,7 @@ using namespace ssmbench::mamba3_bwd;
 namespace {
 
 struct HostBf16 {
+  using Word = std::uint32_t;
   static const void* element(const void* data, std::int64_t at) {
     return static_cast<const std::uint16_t*>(data) + at;
   }
@@ -130,7 +131,7 @@ class Products {
       walk(head, false);
     }
     for (std::int64_t index = 0; index < plan_.rows; ++index) {
-      const Row row(plan_, index, work_.table.chunks);
+      const Row row(plan_, index, work_.table.spans);
       if (row.steps == 0) continue;
       load(row);
       take_squares(row);
@@ -175,7 +176,7 @@ class Products {
     const ChunkRun chunks = chunks_of(plan_, work_, head / plan_.nheads);
     for (std::int64_t i = 0; i < chunks.count; ++i) {
       const std::int64_t chunk = chunks.first + (forward ? i : chunks.count - 1 - i);
-      const Row row(plan_, chunk * plan_.nheads + head % plan_.nheads, work_.table.chunks);
+      const Row row(plan_, chunk * plan_.nheads + head % plan_.nheads, work_.table.spans);
       Floats& image = (forward ? states_ : dstates_)[row.index];
       image = state;
       for (float& x : image) x = rounded(x);
@@ -368,7 +369,7 @@ class Products {
 
 void make_table(const Mamba3Args& args, const Plan& plan, const Workspace& work, const ShuffledTeam& team) {
   std::vector<std::int32_t> runs(kSequenceRuns);
-  make_sequence_table(args.cu_seqlens, plan.sequences, plan.chunks, work.table, runs.data(), team);
+  make_sequence_table(args.cu_seqlens, plan.sequences, plan.spans, work.table, runs.data(), team);
 }
 
 /// Each block of a scan over chunks: scan(ChunkScan).
@@ -385,7 +386,7 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
   const ShuffledTeam team(seed);
   const std::int64_t heads = plan.sequences * plan.nheads;
   const std::int64_t spans = plan.batch * plan.nheads * plan.spans;
-  const SequenceChunk* const table = work.table.chunks;
+  const SequenceSpan* const table = work.table.spans;
   if (plan.packed) make_table(args.in, plan, work, team);
   const std::int64_t state = std::int64_t{plan.headdim} * plan.dstate;
   std::vector<std::uint32_t> parts(kIncrementSpans * kSpanParts * kPartPitch);
@@ -423,10 +424,10 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
       add_rows(args, plan, work, head, first, scratch.data(), team);
   if (!Form::kIsMimo) return;
   const auto factors = std::make_unique<FactorMemory<Form>>();
-  for (std::int64_t b = 0; b < plan.batch; ++b)
-    for (std::int64_t span = 0; span < plan.spans; ++span)
-      for (std::int64_t head = 0; head < plan.nheads; ++head)
-        LowerRanks<HostBf16, Form, ShuffledTeam>{args, plan, work, *factors, b, span, head, team}.run();
+  for (std::int64_t span = 0; span < spans; ++span) {
+    const Span row(plan, span, table);
+    if (row.steps > 0) LowerRanks<HostBf16, Form, ShuffledTeam>{args, plan, work, *factors, row, team}.run();
+  }
   for (std::int64_t head = 0; head < plan.nheads; ++head)
     for (int first = 0; first < plan.factor_sums; first += kSumColumns)
       add_spans(args, plan, work, head, first, scratch.data(), team);
@@ -501,7 +502,7 @@ TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits",
         scan_all<std::uint32_t>(before, team, [&](const auto& scan) { add_starts(args.in, expected, scan); });
         const auto prepare = std::make_unique<PrepareMemory>();
         for (std::int64_t span = 0; span < rows; ++span) {
-          const Span row(before, span, expected.table.chunks);
+          const Span row(before, span, expected.table.spans);
           Preparation<HostBf16, Siso, false, ShuffledTeam>{args.in, before, expected, *prepare,
                                                            row,     false,  team}
               .run();
@@ -513,7 +514,7 @@ TEST_CASE("phases of chunks are those before gradients by mma.sync, in 16 bits",
         if (packed) make_table(args.in, plan, work, team);
         const auto memory = std::make_unique<PhaseMemory>();
         for (std::int64_t span = 0; span < rows; ++span) {
-          const Span row(plan, span, work.table.chunks);
+          const Span row(plan, span, work.table.spans);
           ChunkPhases<HostBf16, ShuffledTeam>{args.in, plan, work, *memory, row, team}.run();
         }
         scan_all<std::uint32_t>(
@@ -629,5 +630,23 @@ TEST_CASE("the MIMO gradients of cuda-chunked, products emulated, agree with the
                                        {"initial_states", rank == 2},
                                        {"final_states", rank == 2}},
                                       mamba3_mimo_bwd()));
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t sequences : {1, 3, 8})
+      problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                         {"seqlen", size(sequences == 8 ? 40 : 200)},
+                                         {"cu_seqlens", true},
+                                         {"sequences", sequences},
+                                         {"nheads", size(4)},
+                                         {"groups", size(2)},
+                                         {"headdim", size(8)},
+                                         {"dstate", size(16)},
+                                         {"rope_angles", size(4)},
+                                         {"mimo_rank", rank},
+                                         {"out_reduce", rank != 2},
+                                         {"z", sequences == 3},
+                                         {"D", sequences != 3},
+                                         {"initial_states", sequences != 1},
+                                         {"final_states", sequences != 1}},
+                                        mamba3_mimo_bwd()));
   check_all(problems);
 }

@@ -410,12 +410,15 @@ TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
   const auto& mimo = find_implementation("mamba3_mimo_fwd", "cuda-hopper");
   CHECK(mimo.unsupported(mimo_problem_of({{"mimo_rank", size(3)}})) ==
         "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks");
-  const Problem packed = mamba3_problem({{"dtype", "bf16"},
+  const Problem normed = mamba3_problem({{"dtype", "bf16"},
                                          {"batch", size(1)},
                                          {"seqlen", size(70)},
+                                         {"headdim", size(8)},
+                                         {"dstate", size(8)},
                                          {"mimo_rank", size(4)},
-                                         {"cu_seqlens", true}},
+                                         {"z", true},
+                                         {"outproj_norm", true}},
                                         mamba3_mimo_bwd());
-  CHECK(find_implementation("mamba3_mimo_bwd", "cuda-hopper").unsupported(packed) ==
-        "does not support cu_seqlens");
+  CHECK(find_implementation("mamba3_mimo_bwd", "cuda-hopper").unsupported(normed) ==
+        "does not support outproj_norm: dy would need y before the products");
 }

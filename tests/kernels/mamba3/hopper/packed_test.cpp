@@ -1,4 +1,4 @@
-// Packed sequences of cuda-hopper of Mamba-3's scan: what is in one of them reaches no other.
+// Packed sequences of cuda-hopper of Mamba-3's scan and of its gradients: what is in one of them reaches no other.
 
 #include <algorithm>
 #include <cmath>
@@ -21,20 +21,22 @@ namespace {
 
 constexpr std::int64_t kSequences = 7;
 
-Problem packed_problem(const char* dtype, std::int64_t dstate) {
-  return mamba3_problem({{"dtype", dtype},
-                         {"batch", size(1)},
-                         {"seqlen", size(700)},
-                         {"nheads", size(3)},
-                         {"headdim", size(64)},
-                         {"dstate", dstate},
-                         {"rope_angles", size(32)},
-                         {"cu_seqlens", true},
-                         {"sequences", kSequences},
-                         {"z", true},
-                         {"D", true},
-                         {"initial_states", true},
-                         {"final_states", true}});
+Problem packed_problem(const OpSpec& op, const char* dtype, std::int64_t dstate) {
+  Axes axes{{"dtype", dtype},
+            {"batch", size(1)},
+            {"seqlen", size(700)},
+            {"nheads", size(3)},
+            {"headdim", size(64)},
+            {"dstate", dstate},
+            {"rope_angles", size(32)},
+            {"cu_seqlens", true},
+            {"sequences", kSequences},
+            {"z", true},
+            {"D", true},
+            {"initial_states", true},
+            {"final_states", true}};
+  if (&op == &mamba3_mimo_bwd()) axes["mimo_rank"] = size(4);
+  return mamba3_problem(axes, op);
 }
 
 /// Where a tensor's elements lie in packed sequences: an axis of steps, or of sequences. Others have neither.
@@ -43,9 +45,11 @@ struct Along {
   std::int64_t inner;  ///< elements to one place of the axis
 
   explicit Along(const TensorSpec& spec) : steps(false), sequences(false), inner(1) {
-    const bool by_head = spec.name == "ADT" || spec.name == "DT" || spec.name == "Trap";
-    sequences = spec.name.starts_with("Input_") || spec.name.starts_with("Final_");
-    steps = by_head || (spec.shape.size() == 4 && !sequences);
+    const std::string name =
+        spec.name.substr(spec.name.starts_with("d") ? 1 : 0);  // that it is the gradient of
+    const bool by_head = name == "ADT" || name == "DT" || name == "Trap";
+    sequences = name.starts_with("Input_") || name.starts_with("Final_");
+    steps = by_head || (spec.shape.size() >= 4 && !sequences);
     const std::size_t axis = by_head ? 2 : sequences ? 0 : 1;
     for (std::size_t i = axis + 1; i < spec.shape.size(); ++i) inner *= spec.shape[i];
   }
@@ -92,7 +96,7 @@ std::vector<Output> outputs_with_nan(Device& device, const Problem& problem, std
     add(spec);
     all.push_back({spec, std::vector<std::byte>(spec.bytes())});
   }
-  const Implementation& implementation = find_implementation("mamba3_siso_fwd", "cuda-hopper");
+  const Implementation& implementation = find_implementation(problem.op().name, "cuda-hopper");
   const auto workspace = device.allocate(implementation.workspace_bytes(problem));
   implementation.bind(problem, tensors, workspace.get())(device.stream());
   device.synchronize();
@@ -101,35 +105,47 @@ std::vector<Output> outputs_with_nan(Device& device, const Problem& problem, std
   return all;
 }
 
+/// Whether NaN in a sequence is in what is of that one, and all else that belongs to a sequence keeps its bits.
+void check_spoilt(const Problem& problem) {
+  const auto device = open_device(DeviceKind::cuda);
+  CAPTURE(problem.id());
+  std::vector<std::int64_t> borders;
+  const auto without = outputs_with_nan(*device, problem, -1, borders);
+  for (std::int64_t spoilt = 0; spoilt < kSequences; ++spoilt) {
+    const auto with = outputs_with_nan(*device, problem, spoilt, borders);
+    for (std::size_t i = 0; i < with.size(); ++i) {
+      const Along along(with[i].spec);
+      if (!along.steps && !along.sequences) continue;  // a sum over all
+      const auto element = static_cast<std::ptrdiff_t>(size_of(with[i].spec.dtype));
+      const auto count = static_cast<std::ptrdiff_t>(with[i].bytes.size()) / element;
+      std::ptrdiff_t own = 0, others = 0;  // that differ
+      for (std::ptrdiff_t at = 0; at < count; ++at)
+        if (!std::equal(with[i].bytes.begin() + at * element, with[i].bytes.begin() + (at + 1) * element,
+                        without[i].bytes.begin() + at * element))
+          ++(along.is_of(at, borders, spoilt) ? own : others);
+      CAPTURE(with[i].spec.name, spoilt);
+      CHECK(others == 0);
+      if (borders[static_cast<std::size_t>(spoilt)] < borders[static_cast<std::size_t>(spoilt) + 1])
+        CHECK(own > 0);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("Mamba-3's cuda-hopper keeps NaN in its packed sequence",
           "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
   const auto gpu = gpu_or_skip();
   if (!gpu || gpu->details.at("compute_capability") != "9.0") return;
-  const auto device = open_device(DeviceKind::cuda);
   for (const char* dtype : {"bf16", "f16"})
-    for (const std::int64_t dstate : {64, 128}) {
-      const Problem problem = packed_problem(dtype, dstate);
-      CAPTURE(problem.id());
-      std::vector<std::int64_t> borders;
-      const auto without = outputs_with_nan(*device, problem, -1, borders);
-      for (std::int64_t spoilt = 0; spoilt < kSequences; ++spoilt) {
-        const auto with = outputs_with_nan(*device, problem, spoilt, borders);
-        for (std::size_t i = 0; i < with.size(); ++i) {
-          const Along along(with[i].spec);
-          const auto element = static_cast<std::ptrdiff_t>(size_of(with[i].spec.dtype));
-          const auto count = static_cast<std::ptrdiff_t>(with[i].bytes.size()) / element;
-          std::ptrdiff_t own = 0, others = 0;  // that differ
-          for (std::ptrdiff_t at = 0; at < count; ++at)
-            if (!std::equal(with[i].bytes.begin() + at * element, with[i].bytes.begin() + (at + 1) * element,
-                            without[i].bytes.begin() + at * element))
-              ++(along.is_of(at, borders, spoilt) ? own : others);
-          CAPTURE(with[i].spec.name, spoilt);
-          CHECK(others == 0);
-          if (borders[static_cast<std::size_t>(spoilt)] < borders[static_cast<std::size_t>(spoilt) + 1])
-            CHECK(own > 0);
-        }
-      }
-    }
+    for (const std::int64_t dstate : {64, 128})
+      check_spoilt(packed_problem(mamba3_siso_fwd(), dtype, dstate));
+}
+
+TEST_CASE("the gradients of Mamba-3's cuda-hopper keep NaN in their packed sequence",
+          "[gpu][mamba3][mamba3_hopper][mamba3_packed]") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu || gpu->details.at("compute_capability") != "9.0") return;
+  for (const OpSpec* op : {&mamba3_siso_bwd(), &mamba3_mimo_bwd()})
+    for (const std::int64_t dstate : {64, 128}) check_spoilt(packed_problem(*op, "bf16", dstate));
 }
