@@ -17,6 +17,7 @@
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper_bwd/turn.cuh"
+#include "kernels/ssd_chunk_scan/handed.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/states.cuh"
 
 namespace ssmbench::mamba3_bwd {
