@@ -8,9 +8,10 @@
 
 namespace ssmbench::mamba3_fused {
 
-/// A kernel, and the dynamic shared memory of its blocks of kThreads.
+/// A kernel, and the threads and dynamic shared memory of its blocks.
 struct Variant {
   void (*kernel)(FusedArgs);
+  int threads;
   int shared_bytes;
 };
 /// For `angles` rotated pairs, with or without Z.

@@ -3,126 +3,116 @@
 // cuda-hopper's fused MIMO scan: from Q, K, V and angles' rates to out, for one group of rows (step, rank)
 // after the other. Rank 4, N = 128, P up to 64, pairs of the kind "halves".
 //
-// A block has a head of a sequence. A chunk is 16 steps, 64 rows of q and k. With x = V·MIMO_V^r:
+// A block has a head of a sequence, or two of a group, which share copies of Q and K. A chunk is 16 steps, 64 rows
+// of q and k. With x = V·MIMO_V^r:
 //
 //     q, k = Rot(θ)(Q + bias), Rot(θ)(K + bias)
 //     Y    = carry ∘ (q·Hᵀ) + M·x,  M = (q·kᵀ) ∘ weight           H as it enters the chunk, P × N
 //     out  = Σ_r norm(Y + D·x)·silu(Z·MIMO_Z^r)·MIMO_Out^r
 //     H    ← decay·H + (later ∘ x)ᵀ·k          the decay mostly by a scale that H has
 //
-//     warpgroup    registers  role
-//     0 producer          80  loads by TMA; sines and cosines; x and the decays of a chunk (prepare.cuh)
-//     1 states           128  H in f32, 64 registers; makes k of K in place meanwhile (states.cuh)
-//     2, 3 outputs  2 × 152   every second chunk each; q is made of Q in registers (outputs.cuh)
+//     warpgroup     role
+//     0 producer    loads by TMA; sines and cosines; the decays of a chunk (prepare.cuh)
+//     1, 2 turns    of a head each: q and k, from parts of Q and K to tiles of their own (turn.cuh)
+//     3, 4 scans    of a head each: M, Y and out; H in f32, 64 registers (scan.cuh, finish.cuh)
 //
-// Time; the rings of layout.h let roles run apart:
+// Time of a head; the rings of layout.h let roles run apart, and two heads' scans fill what one leaves idle:
 //
-//     producer   loads of chunks c + 3 | made for c + 2
-//     states     H ← …, k(c + 1) meanwhile | H(c + 1) published
-//     output 0   q(c) | q·kᵀ, q·Hᵀ | M | M·x, gates meanwhile | sum over ranks, stores
-//     output 1   the same of c + 1: both begin together
+//     turns   q, k of c + 1, and then c + 2
+//     scan    q·kᵀ | M | H·qᵀ | xᵀ·Mᵀ | gates, sum over ranks, stores, H ← … meanwhile
+//
+// In Yᵀ, whose rows are head dims, H is A of its product from the registers in which it is summed, a lane has the
+// same few factors of head dims and ranks in all columns, x needs no shared memory, and half of the sum over ranks
+// is within a lane.
 //
 // Slots are handed on by mbarriers, with an arrival per warp, or per lane, or the bytes of copies. What
-// tensor cores read after ordinary stores (k, H, x) is fenced by every thread that stored, before it arrives.
+// tensor cores read after ordinary stores (q, k, M) is fenced by every thread that stored, before it arrives.
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper/fused/fused.h"
-#include "kernels/mamba3/hopper/fused/outputs.cuh"
 #include "kernels/mamba3/hopper/fused/prepare.cuh"
-#include "kernels/mamba3/hopper/fused/states.cuh"
+#include "kernels/mamba3/hopper/fused/scan.cuh"
+#include "kernels/mamba3/hopper/fused/turn.cuh"
 
 namespace ssmbench::mamba3_fused {
 
-// Registers of a thread by role: 512 in all, 65536 of a multiprocessor over 128 threads of a group.
-inline constexpr int kProducerRegisters = 80;
-inline constexpr int kStateRegisters = 128;
-inline constexpr int kOutputRegisters = 152;
-
-/// Biases and factors of the head, in the order in which lanes take them, by all threads.
+/// Threads of a block, and registers of each by role: at most those that all have at launch.
 template <class T>
-__device__ void load_tables(const FusedArgs& args, const SharedMemory<T>& shared, const Head& at) {
+struct Shares {
+  static constexpr int kThreads = (1 + 2 * T::kHeads) * kGroupThreads;
+  static constexpr int kProducer = 48;
+  static constexpr int kTurn = 64;
+  static constexpr int kScan = T::kHeads == 2 ? 152 : 232;
+  static_assert(kProducer + T::kHeads * (kTurn + kScan) <= (T::kHeads == 2 ? 480 : 504));
+};
+
+/// Factors of a head, [table_slot], by all threads.
+template <class T>
+__device__ void load_tables(const FusedArgs& args, const SharedMemory<T>& shared, int slot) {
   const Mamba3& scan = args.in.scan;
-  for (int i = threadIdx.x; i < kRank * kStates; i += kThreads) {
-    const int slot = fragment_slot(i / kStates, i % kStates);
-    const std::int64_t from = std::int64_t{at.head} * kRank * kStates + i;
-    shared.template at_address<float>(shared.q_bias())[slot] = args.in.Q_bias[from];
-    shared.template at_address<float>(shared.k_bias())[slot] = args.in.K_bias[from];
-  }
-  for (int i = threadIdx.x; i < kRank * kHeaddim; i += kThreads) {
+  const Head at(args, slot);
+  const int headdim = static_cast<int>(scan.headdim);
+  if (threadIdx.x == 0)
+    shared.first_row(slot) =
+        at.batch * scan.seqlen * (scan.reduces_ranks ? 1 : kRank) * scan.nheads + at.head;
+  for (int i = threadIdx.x; i < kRank * kHeaddim; i += Shares<T>::kThreads) {
     const int rank = i / kHeaddim;
     const int p = i % kHeaddim;
-    const std::int64_t from = (std::int64_t{at.head} * kRank + rank) * scan.headdim + p;
-    const auto value = [&](const float* of) {
-      return p >= scan.headdim ? 0.0F : of == nullptr ? 1.0F : of[from];
-    };
-    const float norm =
-        args.in.norm == nullptr || p >= scan.headdim ? 1.0F : args.in.norm[at.head * scan.headdim + p];
-    const int slot = fragment_slot(rank, p);
+    const std::int64_t from = (std::int64_t{at.head} * kRank + rank) * headdim + p;
+    const auto value = [&](const float* of) { return p >= headdim ? 0.0F : of == nullptr ? 1.0F : of[from]; };
+    const float norm = args.in.norm == nullptr || p >= headdim ? 1.0F : args.in.norm[at.head * headdim + p];
     const auto store = [&](Factor which, float factor) {
-      shared.template at_address<float>(shared.factors(which))[slot] = factor;
+      shared.template at_address<float>(shared.table(slot, which))[table_slot(rank, p)] = factor;
     };
     if (args.in.D != nullptr) store(Factor::skip, args.in.D[at.head] * value(args.in.mimo_v));
     store(Factor::inner, -kLog2E * value(args.in.mimo_z));
-    store(Factor::outer, (T::kGated ? value(args.in.mimo_z) : 1.0F) * value(args.in.mimo_out) * norm);
-  }
-}
-
-/// MIMO_V of the head, likewise: in bf16 what is rounded and what that leaves.
-template <class T>
-__device__ void load_v_factors(const FusedArgs& args, const SharedMemory<T>& shared, const Head& at) {
-  const int headdim = static_cast<int>(args.in.scan.headdim);
-  for (int i = threadIdx.x; i < kRank * kHeaddim / 2; i += kThreads) {
-    const int rank = i / (kHeaddim / 2);
-    const int word = i % (kHeaddim / 2);
-    float2 factors{};
-    if (2 * word < headdim)
-      factors =
-          *reinterpret_cast<const float2*>(args.in.mimo_v + (at.head * kRank + rank) * headdim + 2 * word);
+    const float outer = value(args.in.mimo_out) * norm;
+    store(Factor::outer, T::kGated ? finite_inverse(value(args.in.mimo_z) * outer) : outer);
     if constexpr (T::kScaled) {
-      *shared.template at_address<float2>(shared.v_factors() + 4 * float_slot(rank, 2 * word)) = factors;
+      store(Factor::raise, value(args.in.mimo_v));
     } else {
-      auto* const to = shared.template at_address<std::uint32_t>(shared.v_factors());
-      const std::uint32_t rounded = pack_pair<__nv_bfloat16>(factors.x, factors.y);
-      const float2 back = unpack_pair<__nv_bfloat16>(rounded);
-      to[word_slot(rank, 0, word)] = rounded;
-      to[word_slot(rank, 1, word)] = pack_pair<__nv_bfloat16>(factors.x - back.x, factors.y - back.y);
+      // Of an even rank and the next: two words, side by side.
+      auto* const to = shared.template at_address<typename T::Io>(shared.table(slot, Factor::raise)) +
+                       2 * table_slot(rank / 2 * 2, p) + rank % 2;
+      const auto rounded = from_float<typename T::Io>(value(args.in.mimo_v));
+      to[0] = rounded;
+      to[2] = from_float<typename T::Io>(value(args.in.mimo_v) - to_float(rounded));
     }
   }
 }
 
 template <class T>
-__device__ __forceinline__ void produce(const FusedArgs& args, const SharedMemory<T>& shared, const Head& at,
-                                        int thread) {
-  const int warp = thread / 32;
+__device__ __forceinline__ void produce(const FusedArgs& args, const SharedMemory<T>& shared, int thread) {
+  const int warp = uniform(thread / 32);
   const int lane = thread % 32;
   if (warp == 0) {
-    if (lane == 0) load_inputs<T>(args, shared, at);
-  } else if (warp == 2) {
-    WeightWarp<T>(args, shared, at, lane).run();
+    InputLoader<T>(args, shared, lane).run();
+  } else if (warp == 3) {
+    WeightWarp<T>(args, shared, lane).run();
   } else {
-    AngleWarp<T>(args, shared, at, warp / 2, lane).run();
+    AngleWarp<T>(args, shared).run();
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) fused_kernel(const __grid_constant__ FusedArgs args) {
+__global__ void __launch_bounds__(Shares<T>::kThreads, 1)
+    fused_kernel(const __grid_constant__ FusedArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  // Uniform, and known to be so.
-  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  const Head at(args.in.scan);
-  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
-  load_tables<T>(args, SharedMemory<T>(), at);
-  load_v_factors<T>(args, SharedMemory<T>(), at);
+  const int group = uniform(static_cast<int>(threadIdx.x) / kGroupThreads);
+  if (threadIdx.x == 0) SharedMemory<T>().init_barriers(args.heads);
+  for (int slot = 0; slot < args.heads; ++slot) load_tables<T>(args, SharedMemory<T>(), slot);
   __syncthreads();
   if (group == 0) {
-    warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<T>(args, SharedMemory<T>(), at, group_thread());
-  } else if (group == 1) {
-    warpgroup_reg_dealloc<kStateRegisters>();
-    StateWarpgroup<T>(args, SharedMemory<T>(), at, group_thread()).run();
+    warpgroup_reg_dealloc<Shares<T>::kProducer>();
+    produce<T>(args, SharedMemory<T>(), group_thread());
+  } else if (group <= T::kHeads) {
+    warpgroup_reg_dealloc<Shares<T>::kTurn>();
+    if (head_slot<T>() < args.heads) TurnWarpgroup<T>(args, SharedMemory<T>()).run();
   } else {
-    warpgroup_reg_alloc<kOutputRegisters>();
-    OutputWarpgroup<T>(args, SharedMemory<T>(), at, group - 2, group_thread()).run();
+    warpgroup_reg_alloc<Shares<T>::kScan>();
+    const int slot = uniform(head_slot<T>());
+    if (slot < args.heads)
+      ScanWarpgroup<T>(args, SharedMemory<T>(), slot, uniform(group_thread() / 32)).run();
   }
 #else
   __trap();
@@ -132,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 1) fused_kernel(const __grid_constan
 template <class Io, int kPairs, bool kGated>
 Variant variant_of() {
   using Fused = Traits<Io, kPairs, kGated>;
-  return {fused_kernel<Fused>, Fused::Layout::kBytes};
+  return {fused_kernel<Fused>, Shares<Fused>::kThreads, Fused::Layout::kBytes};
 }
 template <class Io>
 Variant variant_for(std::int64_t angles, bool gated) {

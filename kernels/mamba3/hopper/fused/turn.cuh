@@ -1,81 +1,135 @@
 #pragma once
 
-// Q or K of a warp's 16 rows in fragments: biases added, pairs turned. Pair i is state i of either half of a
-// row, and a thread has both: fragments of the same columns of both tiles.
+// The turning warpgroup of a head: q and k of Q and K, biases added, pairs turned, rounded, in tiles of their
+// own. Pair i is state i of either half of a row.
+//
+// Warps 0 and 1 have Q, 2 and 3 K, each 32 states of either half. A lane has 8 states of both halves of a rank,
+// and every second step: its biases stay in registers, and its loads and stores are of 16 bytes.
 
-#include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/io_types.cuh"
 #include "kernels/mamba3/hopper/fused/block.cuh"
 
 namespace ssmbench::mamba3_fused {
 
-/// Where a lane finds its fragments, biases and turns.
 template <class T>
-class Turner {
+class TurnWarpgroup {
   using Io = typename T::Io;
+  using Shared = SharedMemory<T>;
+  static constexpr int kVectorStates = 8;
+  static constexpr int kWarpStates = 4 * kVectorStates;
+  static constexpr int kLaneRows = kPartRows / 8;  ///< of a part, 8 apart
 
  public:
-  static constexpr int kTurnedFragments = T::kPairs / 16;
-  static constexpr int kFragments = kHalf / 16;  ///< of a half of a row
-
-  /// `bias`: a table of the shared memory.
-  __device__ Turner(const SharedMemory<T>& shared, std::uint32_t bias, int thread)
-      : fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        bias_(shared.template at_address<float4>(bias) + thread % 16),
-        turns_((thread / 16 + thread / 32 * 2) * kStepBytes + thread % 4 * 16) {}
-
-  /// Fragments at columns 16·i on of both halves, as they are stored.
-  __device__ __forceinline__ void load(std::uint32_t (&low)[4], std::uint32_t (&high)[4], int i,
-                                       std::uint32_t tile) const {
-    load_matrices(low, address(tile, i));
-    load_matrices(high, address(tile, i) + kTile);
-  }
-  /// Adds biases, turns and rounds. `turns`: of the chunk; only if the fragments' pairs turn.
-  template <bool kTurned>
-  __device__ __forceinline__ void turn(std::uint32_t (&low)[4], std::uint32_t (&high)[4], int i,
-                                       const SharedMemory<T>& shared, std::uint32_t turns) const {
-    const float4 bias_low = bias_[16 * i];
-    const float4 bias_high = bias_[16 * (i + kFragments)];
-    if constexpr (!kTurned) {
+  __device__ TurnWarpgroup(const FusedArgs& args, const Shared& shared) : args_(args), shared_(shared) {
+    const float* bias = (is_k() ? args.in.K_bias : args.in.Q_bias) +
+                        (std::int64_t{Head(args, slot()).head} * kRank + lane() % kRank) * kStates +
+                        first_state();
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        low[part] = rounded(plus(low[part], bias_low, part));
-        high[part] = rounded(plus(high[part], bias_high, part));
-      }
-      return;
-    }
-    const auto* const from = shared.template at_address<float4>(turns + turns_ + i * 128);
-    constexpr int kTwoSteps = 2 * kStepBytes / 16;  // the rows of parts 1 and 3
-    const float4 of_parts[]{from[0], from[kTwoSteps], from[4], from[kTwoSteps + 4]};
-#pragma unroll
-    for (int part = 0; part < 4; ++part) {
-      const float2 a = plus(low[part], bias_low, part);
-      const float2 b = plus(high[part], bias_high, part);
-      const float4& turn = of_parts[part];  // cosine and sine of two pairs
-      low[part] = rounded({a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w});
-      high[part] = rounded({a.x * turn.y + b.x * turn.x, a.y * turn.w + b.y * turn.z});
+    for (int i = 0; i < kVectorStates; ++i) {
+      low_bias_[i] = bias[i];
+      high_bias_[i] = bias[kHalf + i];
     }
   }
-  /// Where the fragment's columns 16·i on lie in a tile.
-  __device__ __forceinline__ std::uint32_t address(std::uint32_t tile, int i) const {
-    return tile + (fragment_ ^ i * 32);
+
+  __device__ void run() {
+    // Known to be the same of all lanes.
+    if (__shfl_sync(kAllLanes, first_state(), 0) < T::kPairs)
+      run_as<true>();
+    else
+      run_as<false>();
   }
 
  private:
-  static constexpr int kStepBytes = T::kPairs * 8;
-
-  /// Parts 0 and 1 are two columns of either row, 2 and 3 those 8 on.
-  __device__ static float2 plus(std::uint32_t bits, const float4& bias, int part) {
-    const float2 two = unpack_pair<Io>(bits);
-    return part < 2 ? float2{two.x + bias.x, two.y + bias.y} : float2{two.x + bias.z, two.y + bias.w};
+  // Asked for anew where they are needed: no register is left to keep them in.
+  __device__ static int lane() {
+    return group_thread() % 32;
   }
-  __device__ static std::uint32_t rounded(float2 two) {
-    return pack_pair<Io>(two.x, two.y);
+  __device__ static int slot() {
+    return head_slot<T>();
+  }
+  __device__ static int is_k() {
+    return group_thread() / 64;
+  }
+  /// The lane's of the lower half. In the second head of a block the warps that turn take turns, so that all
+  /// schedulers have as many.
+  __device__ static int first_state() {
+    return (group_thread() / 32 % 2 ^ slot()) * kWarpStates + lane() / 8 * kVectorStates;
+  }
+  /// Of the lane's first vector in a part's tile.
+  __device__ static std::uint32_t offset() {
+    const int row = lane() % 8;
+    return row * 128 + ((first_state() / kVectorStates ^ row) << 4);
   }
 
-  std::uint32_t fragment_;
-  const float4* bias_;
-  int turns_;
+  template <bool kTurns>
+  __device__ __forceinline__ void run_as() {
+    hopper::RingPosition<kPartDepth> part_at;
+    ChunkCount at;
+    const std::uint32_t vector = is_k() * 2 * kPartTile + offset();
+    for (; has_chunk(args_, static_cast<int>(at.count)); at.advance()) {
+      shared_.turned(slot()).wait_empty(at);
+      if constexpr (kTurns) shared_.turns(slot()).wait_full(at);
+      std::uint32_t to = shared_.q_tile(slot(), at) + is_k() * kOperand + offset();
+      // Of the lane's step.
+      const int step = lane() / kRank % 2;
+      std::uint32_t turns =
+          shared_.turn_tile(slot(), at) +
+          (step * T::kPairs + first_state() + turn_slot(step, 0)) * static_cast<int>(sizeof(float2));
+#pragma unroll 1
+      for (int part = 0; part < kParts; ++part) {
+        shared_.parts().wait_full(part_at);
+        const std::uint32_t from = shared_.part(part_at) + vector;
+        uint4 low[kLaneRows], high[kLaneRows];
+#pragma unroll
+        for (int row = 0; row < kLaneRows; ++row) {
+          low[row] = *shared_.template at_address<uint4>(from + row * 1024);
+          high[row] = *shared_.template at_address<uint4>(from + row * 1024 + kPartTile);
+        }
+#pragma unroll
+        for (int row = 0; row < kLaneRows; ++row) {
+          turn<kTurns>(low[row], high[row], turns + row * 2 * T::kPairs * static_cast<int>(sizeof(float2)));
+          *shared_.template at_address<uint4>(to + row * 1024) = low[row];
+          *shared_.template at_address<uint4>(to + row * 1024 + kTile) = high[row];
+        }
+        turns += kPartSteps * T::kPairs * static_cast<int>(sizeof(float2));
+        to += kPartTile;
+        // Not before what was loaded is used: an arrival overtakes loads from shared memory.
+        warp_arrive(shared_.parts().empty(part_at), lane());
+        part_at.advance();
+      }
+      hopper::fence_async_proxy();
+      warp_arrive(shared_.turned(slot()).full(at), lane());
+      if constexpr (kTurns) hopper::barrier_arrive(shared_.turns(slot()).empty(at));
+    }
+  }
+
+  /// `turns`: of the step's pairs from the lane's first on. The second four lie before them in odd steps.
+  template <bool kTurns>
+  __device__ __forceinline__ void turn(uint4& low, uint4& high, std::uint32_t turns) const {
+    std::uint32_t* const lows = &low.x;
+    std::uint32_t* const highs = &high.x;
+    [[maybe_unused]] const std::uint32_t others = turns ^ turn_slot(1, 0) * static_cast<int>(sizeof(float2));
+#pragma unroll
+    for (int i = 0; i < kVectorStates / 2; ++i) {
+      float2 a = unpack_pair<Io>(lows[i]);
+      float2 b = unpack_pair<Io>(highs[i]);
+      a = {a.x + low_bias_[2 * i], a.y + low_bias_[2 * i + 1]};
+      b = {b.x + high_bias_[2 * i], b.y + high_bias_[2 * i + 1]};
+      if constexpr (kTurns) {
+        // Cosine and sine of two pairs.
+        const float4 of = *shared_.template at_address<float4>((i < 2 ? turns : others) + i % 2 * 16);
+        lows[i] = pack_pair<Io>(a.x * of.x - b.x * of.y, a.y * of.z - b.y * of.w);
+        highs[i] = pack_pair<Io>(a.x * of.y + b.x * of.x, a.y * of.w + b.y * of.z);
+      } else {
+        lows[i] = pack_pair<Io>(a.x, a.y);
+        highs[i] = pack_pair<Io>(b.x, b.y);
+      }
+    }
+  }
+
+  const FusedArgs& args_;
+  Shared shared_;
+  float low_bias_[kVectorStates], high_bias_[kVectorStates];
 };
 
 }  // namespace ssmbench::mamba3_fused

@@ -301,8 +301,14 @@ std::vector<Problem> fused_problems() {
     axes.merge(Axes{{"rope_angles", size(bits % 5 < 3 ? 32 : 48)}});
     all.push_back(fused_problem_of(std::move(axes)));
   }
-  // More heads than multiprocessors.
-  all.push_back(fused_problem_of({{"nheads", size(70)}, {"seqlen", size(200)}}));
+  // Two heads a block: more heads than multiprocessors.
+  for (const std::int64_t seqlen : {1, 15, 17, 33, 64, 200})
+    all.push_back(fused_problem_of({{"nheads", size(70)}, {"seqlen", seqlen}}));
+  for (const std::int64_t headdim : {8, 24, 56})
+    all.push_back(fused_problem_of(
+        {{"nheads", size(70)}, {"headdim", headdim}, {"seqlen", size(37)}, {"outproj_norm", true}}));
+  all.push_back(fused_problem_of({{"nheads", size(72)}, {"groups", size(2)}, {"rope_angles", size(20)}}));
+  for (int bits = 0; bits < 32; bits += 3) all.push_back(fused_problem_of(mimo_options_of(bits, 70)));
   return all;
 }
 
