@@ -155,8 +155,8 @@ struct SharedMemory {
   }
 };
 
-/// Index of a thread in the block. Volatile, so that each role takes its own, and again where no register is left
-/// to keep it in. Unsigned: its parts take an instruction each.
+/// Index of a thread in the block. Volatile, so that each role takes its own, and again where no register is
+/// left to keep it in. Unsigned: its parts take an instruction each.
 __device__ inline unsigned block_thread() {
   unsigned thread = 0;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));

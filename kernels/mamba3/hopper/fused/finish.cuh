@@ -13,8 +13,8 @@ namespace ssmbench::mamba3_fused {
 __device__ __forceinline__ std::uint32_t address_of(const StepRow& row, std::uint32_t tile, int warp) {
   return tile + row.step * 128 + ((2 * warp + row.vector ^ row.step & 7) << 4);
 }
-/// V or Z of a lane's steps and head dims: where column j of head dims g + 8·half lies is word_of(j, half), in
-/// its lower half for even j.
+/// V or Z of a lane's steps and head dims: where column j of head dims g + 8·half lies is word_of(j, half),
+/// in its lower half for even j.
 __device__ __forceinline__ void load_steps(std::uint32_t (&to)[8], std::uint32_t tile, int warp, int lane) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
@@ -154,8 +154,8 @@ class Finisher {
     return step < static_cast<int>(args_.in.scan.seqlen) && p < static_cast<int>(args_.in.scan.headdim);
   }
 
-  /// Sums over ranks, two of which are in the lane beside: either lane takes a head dim. By way of shared memory,
-  /// over Z of the warp's head dims, to rows of 32 bytes.
+  /// Sums over ranks, two of which are in the lane beside: either lane takes a head dim. By way of shared
+  /// memory, over Z of the warp's head dims, to rows of 32 bytes.
   __device__ __forceinline__ void store_sums(const float (&y)[32], const Gates& gates) const {
     const bool takes_second = lane_ % 2 != 0;
     std::uint32_t words[4];

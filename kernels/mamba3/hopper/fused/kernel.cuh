@@ -3,8 +3,8 @@
 // cuda-hopper's fused MIMO scan: from Q, K, V and angles' rates to out, for one group of rows (step, rank)
 // after the other. Rank 4, N = 128, P up to 64, pairs of the kind "halves".
 //
-// A block has a head of a sequence, or two of a group, which share copies of Q and K. A chunk is 16 steps, 64 rows
-// of q and k. With x = V·MIMO_V^r:
+// A block has a head of a sequence, or two of a group, which share copies of Q and K. A chunk is 16 steps, 64
+// rows of q and k. With x = V·MIMO_V^r:
 //
 //     q, k = Rot(θ)(Q + bias), Rot(θ)(K + bias)
 //     Y    = carry ∘ (q·Hᵀ) + M·x,  M = (q·kᵀ) ∘ weight           H as it enters the chunk, P × N
@@ -21,9 +21,9 @@
 //     turns   q, k of c + 1, and then c + 2
 //     scan    q·kᵀ | M | H·qᵀ | xᵀ·Mᵀ | gates, sum over ranks, stores, H ← … meanwhile
 //
-// In Yᵀ, whose rows are head dims, H is A of its product from the registers in which it is summed, a lane has the
-// same few factors of head dims and ranks in all columns, x needs no shared memory, and half of the sum over ranks
-// is within a lane.
+// In Yᵀ, whose rows are head dims, H is A of its product from the registers in which it is summed, a lane has
+// the same few factors of head dims and ranks in all columns, x needs no shared memory, and half of the sum
+// over ranks is within a lane.
 //
 // Slots are handed on by mbarriers, with an arrival per warp, or per lane, or the bytes of copies. What
 // tensor cores read after ordinary stores (q, k, M) is fenced by every thread that stored, before it arrives.

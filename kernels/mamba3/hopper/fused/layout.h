@@ -27,8 +27,8 @@ inline constexpr int kParts = kSteps / kPartSteps;  ///< of a chunk
 inline constexpr int kPartTile = kPartRows * 128;   ///< bytes of rows of half of the states
 inline constexpr int kPart = 4 * kPartTile;         ///< Q's halves, then K's
 
-/// Index of a head dim of a rank in a table. A lane (g, t) of warp w has of D's fragments head dims 16w + g and
-/// that 8 on, and ranks 2·(t % 2) and the next: they are a vector.
+/// Index of a head dim of a rank in a table. A lane (g, t) of warp w has of D's fragments head dims 16w + g
+/// and that 8 on, and ranks 2·(t % 2) and the next: they are a vector.
 SSMBENCH_HD constexpr int table_slot(int rank, int p) {
   const int lane = (p / 16 * 8 + p % 8) * 2 + rank / 2;
   return lane * 4 + p % 16 / 8 * 2 + rank % 2;
@@ -72,8 +72,8 @@ struct alignas(16) ChunkScalars {
   std::uint32_t later[2][kSteps];
   float
       carry[kSteps];  ///< [slot_of_step]: decay from the chunk's begin; in bf16 times the scale of the state
-  /// What the state is multiplied with before the chunk's inputs are added, in bf16 mostly 1, and the scale of the
-  /// state behind the chunk: times this it is the true one.
+  /// What the state is multiplied with before the chunk's inputs are added, in bf16 mostly 1, and the scale
+  /// of the state behind the chunk: times this it is the true one.
   float rescale, scale;
   float unused[2];
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// The first warpgroup of the fused MIMO scan. Warp 0 loads Q, K and rates (TMA); the others make what the inputs
-// of a chunk's steps are used as:
+// The first warpgroup of the fused MIMO scan. Warp 0 loads Q, K and rates (TMA); the others make what the
+// inputs of a chunk's steps are used as:
 //
 //   warps 1, 2  sines and cosines: of 16 pairs at a time, a lane has one, of half of the steps; angles are
 //               32-bit integers (phase.h), and that before a chunk stays in a register
@@ -17,9 +17,9 @@
 
 namespace ssmbench::mamba3_fused {
 
-/// By a warp, of which one lane starts the copies: so the compiler knows addresses to be the same of all lanes.
-/// Rates of each head, which come from memory; Q and K, which all share, and which other blocks have brought to
-/// the L2, in parts.
+/// By a warp, of which one lane starts the copies: so the compiler knows addresses to be the same of all
+/// lanes. Rates of each head, which come from memory; Q and K, which all share, and which other blocks have
+/// brought to the L2, in parts.
 template <class T>
 class InputLoader {
  public:
@@ -232,8 +232,8 @@ class AngleWarp {
   std::uint32_t angle_[kUnits];  ///< before it
 };
 
-/// The warp that makes ChunkScalars and loads V and Z, a half of it for each head. The state's scale takes the decays of chunks, as
-/// long as it is not too small: the state itself is seldom multiplied.
+/// The warp that makes ChunkScalars and loads V and Z, a half of it for each head. The state's scale takes
+/// the decays of chunks, as long as it is not too small: the state itself is seldom multiplied.
 template <class T>
 class WeightWarp {
   static constexpr float kLeastScale = -32.0F;  ///< log₂

@@ -1,16 +1,17 @@
 #pragma once
 
-// The scanning warpgroup of a head. It holds the head's state in f32, 64 registers a thread, and goes from chunk
-// to chunk. Its products have head dims as rows: what is a column of theirs is a row (step, rank) of q and k.
+// The scanning warpgroup of a head. It holds the head's state in f32, 64 registers a thread, and goes from
+// chunk to chunk. Its products have head dims as rows: what is a column of theirs is a row (step, rank) of q
+// and k.
 //
 //   M   = (q·kᵀ) ∘ weight, rounded, to shared memory
 //   Yᵀ  = carry ∘ (H·qᵀ) + xᵀ·Mᵀ                     A of H and x from registers
 //   out = Σ_r norm(Y + D·V^r)·silu(Z·MIMO_Z^r)·MIMO_Out^r
 //   H   ← rescale·H + (later ∘ x)ᵀ·k
 //
-// Warp w has head dims 16w … 16w + 15. A lane (g, t) has two of them, g and g + 8, of every second step, and two
-// ranks; the other two are in the lane beside it. So factors of head dims and ranks are the same for all of a
-// lane's columns, and V of ranks is made in the registers in which it is A.
+// Warp w has head dims 16w … 16w + 15. A lane (g, t) has two of them, g and g + 8, of every second step, and
+// two ranks; the other two are in the lane beside it. So factors of head dims and ranks are the same for all
+// of a lane's columns, and V of ranks is made in the registers in which it is A.
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/multiply_pairs.cuh"
@@ -91,8 +92,8 @@ class ScanWarpgroup {
       if (lane_ == 0) shared_.mask_scales(slot_)[warp_] = scale;
   }
 
-  /// y of the state that enters. Half of the states at a time: the state as A takes registers, too. Returns what
-  /// the state was multiplied with, in f16.
+  /// y of the state that enters. Half of the states at a time: the state as A takes registers, too. Returns
+  /// what the state was multiplied with, in f16.
   __device__ __forceinline__ float multiply_states(float (&y)[32], const float (&state)[kRegisters]) const {
     float up = 1.0F;
     if constexpr (T::kScaled) up = scale_to(largest_of_lanes(largest_of(state)), kTileTarget).up;
@@ -152,8 +153,9 @@ class ScanWarpgroup {
     return 4 * warp_ + lane_ / 16;
   }
 
-  /// M of this warp's 16 rows (step, rank), of columns 8j + 2t and the next, which are rows of one step: of every
-  /// second one. In f16 it is scaled by a power of two that its own largest element gives. Returns the scale.
+  /// M of this warp's 16 rows (step, rank), of columns 8j + 2t and the next, which are rows of one step: of
+  /// every second one. In f16 it is scaled by a power of two that its own largest element gives. Returns the
+  /// scale.
   __device__ __forceinline__ float mask(std::uint32_t (&m)[16], float (&scores)[32]) const {
     const auto row = [&](int at) {
       return reinterpret_cast<const float4*>(scalars().weight[at] + lane_ % 4 / 2 * (kSteps / 2));

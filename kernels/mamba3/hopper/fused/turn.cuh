@@ -3,8 +3,8 @@
 // The turning warpgroup of a head: q and k of Q and K, biases added, pairs turned, rounded, in tiles of their
 // own. Pair i is state i of either half of a row.
 //
-// Warps 0 and 1 have Q, 2 and 3 K, each 32 states of either half. A lane has 8 states of both halves of a rank,
-// and every second step: its biases stay in registers, and its loads and stores are of 16 bytes.
+// Warps 0 and 1 have Q, 2 and 3 K, each 32 states of either half. A lane has 8 states of both halves of a
+// rank, and every second step: its biases stay in registers, and its loads and stores are of 16 bytes.
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/mamba3/hopper/fused/block.cuh"
