@@ -184,7 +184,7 @@ __device__ void store_update(const StagedTile<kState, kVectors>& staged, const f
     const Vector division{rows.column, dstate, v * 4 * kWidth};
     float h[2][kWidth];
     staged.decode(v, h);
-    update_vector(h, kept, operands, B, v);
+    update_vector<kState == DType::f32>(h, kept, operands, B, v);  // there registers are few
     QuantizedPart<kState, Vector> parts[2];
     quantize<kState, true>(parts, h, CodedRows{first, 1, false}, division, rounding);
 #pragma unroll

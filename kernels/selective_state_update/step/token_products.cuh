@@ -252,10 +252,17 @@ struct UpdateOperands {
   std::uint32_t parts[3][2];
   std::uint32_t mask;  ///< of B of these
 
-  /// The smallest parts first; the two others as one product, twice as deep.
+  /// The smallest parts first; the two others as one product, twice as deep, or `kByParts` one by one, which
+  /// takes no second register for the tokens.
+  template <bool kByParts = false>
   __device__ void add(float (&to)[4], std::uint32_t tokens) const {
     mma_bf16(to, parts[2], tokens);
-    mma_bf16(to, {parts[1][0], parts[1][1], parts[0][0], parts[0][1]}, tokens, tokens);
+    if constexpr (kByParts) {
+      mma_bf16(to, parts[1], tokens);
+      mma_bf16(to, parts[0], tokens);
+    } else {
+      mma_bf16(to, {parts[1][0], parts[1][1], parts[0][0], parts[0][1]}, tokens, tokens);
+    }
   }
 
   __device__ UpdateOperands(const float (&weight)[2], const float (&delta_x)[2][2], int even, int from,
@@ -275,14 +282,14 @@ struct UpdateOperands {
 
 /// h_t of rows r, from an earlier h in units of `kept`: of the lane's states from vector `v` of that many on.
 /// `B`: transposed.
-template <int kWidth, class Words>
+template <bool kByParts = false, int kWidth, class Words>
 __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], const UpdateOperands& operands,
                               const Words& B, int v) {
 #pragma unroll
   for (int i = 0; i < kWidth; i += 2) {
     const std::uint32_t tokens = B.word((v * kWidth + i) / 2) & operands.mask;
     float added[4]{};
-    operands.add(added, tokens);
+    operands.add<kByParts>(added, tokens);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
