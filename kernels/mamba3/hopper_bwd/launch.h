@@ -10,8 +10,8 @@
 
 namespace ssmbench::mamba3_bwd {
 
-/// Parts of the walks. Of packed sequences the pass before them takes tails alone, which are the shorter the more parts
-/// there are; two rounds of blocks take the walks themselves no longer.
+/// Parts of the walks. Of packed sequences the pass before them takes tails alone, which are the shorter the
+/// more parts there are; two rounds of blocks take the walks themselves no longer.
 inline int walk_parts(const Plan& plan) {
   const int parts = ssd_hopper_bwd::walk_parts(plan.batch * plan.nheads, plan.chunks);
   const bool doubled = plan.packed && parts > 1 && plan.sequences >= 2 * parts;
@@ -32,8 +32,8 @@ template <int kRanks>
 Launch ranked_hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                                const Workspace& work);
 
-/// The table of packed sequences, and the tensor maps of each (sequences.cuh). Throws DeviceError when a tensor cannot be
-/// mapped.
+/// The table of packed sequences, and the tensor maps of each (sequences.cuh). Throws DeviceError when a
+/// tensor cannot be mapped.
 Launch hopper_sequences(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                         const Workspace& work);
 

@@ -287,8 +287,8 @@ class RankWalkBlock {
   __device__ int to_end() const {
     return from_end() ^ SequenceSpan::kOpens ^ SequenceSpan::kCloses;
   }
-  /// Of a part, the state that it leaves alone is asked for: what is before the last sequence that starts in it does not
-  /// count, and nothing does where a sequence ends with it.
+  /// Only the state that a part leaves is asked for: what is before the last sequence that starts in it does
+  /// not count, and nothing does where a sequence ends with it.
   __device__ void skip_to_tail() {
     const SequenceSpan last = packed_chunk(end_ - 1);
     if ((last.ends & to_end()) != 0) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Packed sequences in the gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end with it,
-// so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the table of spans.
+// Packed sequences in the gradients of cuda-hopper: each sequence has tensor maps of its own, whose steps end
+// with it, so that its last chunk is loaded and stored as that of a batch is. A kernel makes them and the
+// table of spans.
 
 #include "kernels/common/hopper/bounded_maps.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
@@ -26,11 +27,11 @@ __device__ __forceinline__ SequenceSpan load_span(const SequenceSpan* span) {
 
 inline constexpr int kSequenceThreads = 256;
 
-/// Maps by their place in GradientMaps.
+/// Sets of maps: a bit for each, by its index in GradientMaps.
 enum : unsigned { kMapsOfInputs = 0x0D, kMapsOfGates = 0x12, kMapsOfVectors = 0x60 };
 
-/// The first block makes the table of `spans` at most, a thread of the others a map: those of `exist`, sets of maps, with
-/// as many rows of a step as there are ranks.
+/// The first block makes the table, of at most `spans`; a thread of the others makes a map that `exist`, an OR
+/// of sets, contains. `ranks`: rows of a step.
 __global__ void __launch_bounds__(kSequenceThreads)
     mamba3_sequences_kernel(const __grid_constant__ ssd::GradientMaps maps, unsigned exist,
                             const std::int32_t* cu_seqlens, std::int64_t sequences, std::int64_t spans,

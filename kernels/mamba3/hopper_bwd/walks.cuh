@@ -112,8 +112,9 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
     }
   }
 
-  /// By a warpgroup, as Base::walk(), with fewer registers: all rings have two slots, places are asked for anew, the
-  /// operands of the next chunk are rounded, and no instruction has more sums than fit in the registers at launch.
+  /// By a warpgroup, as Base::walk(), with fewer registers: all rings have two slots, coordinates are asked
+  /// for anew, the operands of the next chunk are rounded, and no instruction has more sums than fit in the
+  /// registers at launch.
   __device__ void walk() const {
     float state[T::kStates / 2];
     enter(state);
@@ -208,8 +209,8 @@ class TurningWalkBlock : public ssd::WalkBlock<T, kWalk, kPass, 1, TurningWalkLa
   __device__ bool is_last_part() const {
     return this->index_ % this->args_.parts == this->args_.parts - 1;
   }
-  /// Of a part, the state that it leaves alone is asked for: what is before the last sequence that starts in it does not
-  /// count, and nothing does where a sequence ends with it.
+  /// Only the state that a part leaves is asked for: what is before the last sequence that starts in it does
+  /// not count, and nothing does where a sequence ends with it.
   __device__ void skip_to_tail() {
     const SequenceSpan last = sequence_chunk(this->end_ - 1);
     if ((last.ends & kTo) != 0) {
