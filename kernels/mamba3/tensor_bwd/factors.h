@@ -153,7 +153,8 @@ struct LowerRanks {
   struct Columns {
     Pair of_up[kRanks], of_gate[kRanks], of_down[kRanks], of_skip;
   };
-  /// What there is of a step, of two head dims: words of two elements as they are stored, since registers are short.
+  /// What there is of a step, of two head dims: words of two elements as they are stored, since registers are
+  /// short.
   template <bool kReduces>
   struct StepWords {
     Word y[kRanks], dv[kRanks], dout[kReduces ? 1 : kRanks], v, z;

@@ -114,8 +114,8 @@ __global__ void raise_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     raise_ranks<Io>(args, plan, work, at);
 }
 
-/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums, f32 has twice the loads.
-/// (With three, loads of the next step have fewer registers.)
+/// Blocks of lower_kernel that a multiprocessor has registers for: 8 ranks have twice the sums, f32 has twice
+/// the loads. (With three, loads of the next step have fewer registers.)
 template <class Io, class Form>
 inline constexpr int kLowerBlocks = Form::kRanks == 8 || Io::kIsF32 ? 1 : 2;
 

@@ -1,4 +1,5 @@
-// cuda-chunked and cuda-hopper for the gradients of Mamba-3's MIMO scan: registration. f16 and f32 as in siso.cu.
+// cuda-chunked and cuda-hopper for the gradients of Mamba-3's MIMO scan: registration. f16 and f32 are as in
+// siso.cu.
 
 #include "base/errors.h"
 #include "kernels/mamba3/hopper_bwd/launch.h"

@@ -4,13 +4,13 @@
 // each step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value)
 // of the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the
-// halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_word(data, at), a Pair
-// as it is stored, and unpack_word(word); load_floats() and load_float_halves() of floats; load_rate<f32>(data,
-// at) and store_rate<f32>() of the io dtype or f32, load_rates() of four, `at` a multiple of 4; fetch(), the
-// value at a pointer, and prefetch(), which has no effect; element(data, at), a pointer to an element of the io
-// dtype; and store_words(), of an aligned vector of 16 bytes. What they load is not written by the same kernel,
-// but for load_shared(), of such a vector in shared
-// memory. Form: Siso or a Mimo.
+// halves of one, which lie `apart` and take turns in the octet, both multiples of 4; load_word(data, at), a
+// Pair as it is stored, and unpack_word(word); load_floats() and load_float_halves() of floats;
+// load_rate<f32>(data, at) and store_rate<f32>() of the io dtype or f32, load_rates() of four, `at` a
+// multiple of 4; fetch(), the value at a pointer, and prefetch(), which has no effect; element(data, at), a
+// pointer to an element of the io dtype; and store_words(), of an aligned vector of 16 bytes. What they load
+// is not written by the same kernel, but for load_shared(), of such a vector in shared memory. Form: Siso or
+// a Mimo.
 
 #include <cmath>
 #include <cstdint>
@@ -340,7 +340,7 @@ struct StepNumbers {
   }
 
  private:
-  /// Row i of a chunk that a packed sequence's last span lacks: states pass, and sums over chunks get nothing.
+  /// Row i of a chunk that a packed sequence's last span lacks: states pass, sums over chunks get nothing.
   SSMBENCH_TEAM void pass_row(std::int64_t index, int i) const {
     float* const steps = to.steps + index * kStepFloats * kSteps + i;
     steps[kStepDelta * kSteps] = steps[kStepDecay * kSteps] = 0;

@@ -6,9 +6,9 @@
 #include "kernels/common/host_device.h"
 #include "kernels/mamba3/chunked_bwd/team.h"
 
-// Packed sequences in Mamba-3's gradients: a chunk ends with its sequence, so that nothing of one is in the products of
-// another. Lengths are known on the device alone, where a block makes a table of all spans. Host and device, so that
-// the CPU tests cover it.
+// Packed sequences in Mamba-3's gradients: a chunk ends with its sequence, so that nothing of one is in the
+// products of another. Lengths are known on the device alone, where a block makes a table of all spans. Host
+// and device, so that the CPU tests cover it.
 
 namespace ssmbench::mamba3_bwd {
 
