@@ -1,4 +1,4 @@
-// Packed sequences of cuda-hopper of Mamba-3's scan and of its gradients: what is in one of them reaches no other.
+// Packed sequences of cuda-hopper of Mamba-3's scan and its gradients: what is in one reaches no other.
 
 #include <algorithm>
 #include <cmath>
@@ -105,7 +105,7 @@ std::vector<Output> outputs_with_nan(Device& device, const Problem& problem, std
   return all;
 }
 
-/// Whether NaN in a sequence is in what is of that one, and all else that belongs to a sequence keeps its bits.
+/// Whether NaN in a sequence is in what is of that one, and all else that is of a sequence keeps its bits.
 void check_spoilt(const Problem& problem) {
   const auto device = open_device(DeviceKind::cuda);
   CAPTURE(problem.id());
