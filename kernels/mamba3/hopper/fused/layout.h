@@ -70,12 +70,11 @@ struct alignas(16) ChunkScalars {
   /// s with the decay to the chunk's end, over the scale, [slot_of_step], as two equal bf16 of a word, and
   /// what their rounding leaves in another. In f16 the first is an f32.
   std::uint32_t later[2][kSteps];
-  float
-      carry[kSteps];  ///< [slot_of_step]: decay from the chunk's begin; in bf16 times the scale of the state
+  /// [slot_of_step]: decay from the chunk's begin; in bf16 times the scale of the state.
+  float carry[kSteps];
   /// What the state is multiplied with before the chunk's inputs are added, in bf16 mostly 1, and the scale
   /// of the state behind the chunk: times this it is the true one.
   float rescale, scale;
-  float unused[2];
 };
 
 inline constexpr int kMaxBlockBytes = 227 * 1024;
