@@ -2,6 +2,8 @@
 
 // cuda-chunked and cuda-hopper for Mamba-3's gradients: launch. In order:
 //
+//   sequences            of packed ones: the table of spans (sequences.h), with cuda-hopper tensor maps, too
+//                        (hopper_bwd/sequences.cuh)
 //   increments, starts   phases before all chunks; with SISO cuda-hopper makes all phases there, and turns q and k in
 //                        its walks and its gradient kernel (hopper_bwd/phases.h)
 //   prepare              prepare.h: phases, rotated q and k; s, γ and decays of all steps
