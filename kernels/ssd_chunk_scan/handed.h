@@ -19,8 +19,8 @@
 
 namespace ssmbench {
 
-/// The decay of a part in which a packed sequence starts: nothing of the parts before enters, NaN neither. Other decays
-/// are never -0.
+/// The decay of a part in which a packed sequence starts: nothing of the parts before enters, not even NaN.
+/// Other decays are never -0.
 inline constexpr float kStartsAnew = -0.0F;
 
 /// States of 64 rows by N, padded, as 128 threads have them in registers: [block][row tile][register][thread].
