@@ -108,8 +108,8 @@ endfunction()
 
 # ssmbench_compile_cuda_together(<variable>): CUDA sources of an operation become one compilation, since nvcc
 # parses what they include three times, 3 to 5 seconds. Exceptions:
-# - an operation's kernels for Hopper (folders hopper and hopper_bwd) are a compilation of their own, and so are
-#   its real.cu and complex.cu;
+# - an operation's kernels for Hopper (folders hopper and hopper_bwd) are a compilation of their own, and so
+#   are its real.cu and complex.cu;
 # - operations of fewer than 8 sources share compilations.
 # That is on up to 4 cores, with at most 40 sources each. On more, where the longest compilation decides, they
 # have at most 12, operations of fewer than 6 sources share them, and f32.cu, 16_bits.cu and, for Hopper,
