@@ -13,11 +13,11 @@ struct Turn {
   float drop, sine;
 };
 
-/// Sine and cosine of the angle Δ·rate. In turns it is reduced without an error: Δ·rate − k is exact, and |.| ≤ ½ but where a
-/// roundoff of Δ·rate is more than that, when any angle is as good. Adding 1.5·2²³ rounds without the MUFU,
-/// which rintf takes. Then √2·sin and √2·cos of half the angle: cos θ − 1 is −(√2·sin)², sin θ their product.
-/// The polynomials have errors of 0.1 and 0.02 of a roundoff, and the floats next to √2·π and √2 a product
-/// that is off by 0.002. 18 instructions.
+/// The turn by the angle Δ·rate. In turns it is reduced without an error: Δ·rate − k is exact, and |.| ≤ ½
+/// but where a roundoff of Δ·rate is more than that, when any angle is as good. Adding 1.5·2²³ rounds without
+/// the MUFU, which rintf takes. Then √2·sin and √2·cos of half the angle: cos θ − 1 is −(√2·sin)², sin θ
+/// their product. The polynomials have errors of 0.1 and 0.02 of a roundoff, and the floats next to √2·π and
+/// √2 a product that is off by 0.002. 18 instructions.
 SSMBENCH_HD inline Turn turn(float delta, float rate) {
   constexpr float kRound = 0x1.8p+23F;
   float turns = fmaf(delta, rate, kRound - fmaf(delta, rate, kRound));
