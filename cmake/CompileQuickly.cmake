@@ -43,9 +43,10 @@ function(ssmbench_keep_apart target variable)
   set(${variable} ${others} PARENT_SCOPE)
 endfunction()
 
-# ssmbench_compile_simd_together(<variable> <name>): sources that include themselves once an instruction set become one
-# compilation that does so, since Highway's headers take two seconds for each; those with options of their own stay apart. All
-# but namespaces of a source's HWY_ONCE is shared: names are different. Puts what is to be compiled into the variable.
+# ssmbench_compile_simd_together(<variable> <name>): sources that include themselves once for each instruction
+# set become one compilation that does so, since Highway's headers take two seconds for each. Sources with
+# compile options of their own, set before this call, stay apart. What they define for each instruction set
+# shares a namespace, so that names are different. Puts what is to be compiled into the variable.
 function(ssmbench_compile_simd_together variable name)
   set(batch "")
   foreach(source IN LISTS ${variable})
@@ -57,7 +58,8 @@ function(ssmbench_compile_simd_together variable name)
   endforeach()
   set(compilation ${PROJECT_BINARY_DIR}/Unity/${name}_simd.cpp)
   set(target_include "#undef HWY_TARGET_INCLUDE\n#define HWY_TARGET_INCLUDE \"${compilation}\"\n")
-  set(text "${target_include}#include <hwy/foreach_target.h>\n")  # the sources' own includes of it do nothing then
+  # The sources' own includes of foreach_target.h do nothing then.
+  set(text "${target_include}#include <hwy/foreach_target.h>\n")
   foreach(source IN LISTS batch)
     string(APPEND text "#include \"${source}\"\n")
   endforeach()
@@ -75,10 +77,10 @@ function(ssmbench_compile_together most)
   endforeach()
 endfunction()
 
-# ssmbench_compile_folders_together(<target>...): up to 8 sources of a folder of src, reference, tests or kernels/distributed
-# become one compilation, and all other C++ sources of kernels. The names of a folder are different, and those of kernels that are
-# not are in namespaces of a source. scripts/check has clang-tidy look at whole folders of src and reference, and in the others
-# only the compiler looks.
+# ssmbench_compile_folders_together(<target>...): up to 8 sources of a folder of src, reference, tests or
+# kernels/distributed become one compilation, and all other C++ sources of kernels become one. The names of a
+# folder are different; in kernels, names that would clash are in a namespace of their source. scripts/check
+# has clang-tidy look at whole folders of src and reference; in the others only the compiler looks.
 function(ssmbench_compile_folders_together)
   foreach(target IN LISTS ARGN)
     ssmbench_keep_apart(${target} sources)
@@ -104,12 +106,16 @@ function(ssmbench_compile_folders_together)
   endforeach()
 endfunction()
 
-# ssmbench_compile_cuda_together(<variable>): some CUDA sources become one compilation, since nvcc parses what they include three
-# times, 3 to 5 seconds. On up to 4 cores those of an operation are one, those of its kernels for Hopper another, and real.cu
-# with complex.cu a third. On more, where the longest compilation decides, they are several of at most a minute or so, of up to
-# 12 sources: those that are named by what they make kernels for (f32.cu, 16_bits.cu, bf16 and tf32 of Hopper) and the others.
-# Operations of less than 6 (8) sources share compilations. The machine code is the same. What defines the same name twice is
-# an error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since 3.31.)
+# ssmbench_compile_cuda_together(<variable>): CUDA sources of an operation become one compilation, since nvcc
+# parses what they include three times, 3 to 5 seconds. Exceptions:
+# - an operation's kernels for Hopper (folders hopper and hopper_bwd) are a compilation of their own, and so
+#   are its real.cu and complex.cu;
+# - operations of fewer than 8 sources share compilations.
+# That is on up to 4 cores, with at most 40 sources each. On more, where the longest compilation decides, they
+# have at most 12, operations of fewer than 6 sources share them, and f32.cu, 16_bits.cu and, for Hopper,
+# bf16*.cu and tf32*.cu are apart from the others. The machine code is the same. What defines the same name
+# twice is an error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA
+# only since 3.31.)
 function(ssmbench_compile_cuda_together variable)
   set(compilations "")
   set(groups "")

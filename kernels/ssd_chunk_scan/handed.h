@@ -19,7 +19,7 @@
 
 namespace ssmbench {
 
-/// The decay of a part in which a packed sequence starts: nothing of the parts before enters, NaN neither.
+/// The decay of a part in which a packed sequence starts: nothing of the parts before enters, not even NaN.
 /// Other decays are never -0.
 inline constexpr float kStartsAnew = -0.0F;
 

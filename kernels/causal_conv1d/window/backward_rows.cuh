@@ -4,12 +4,12 @@
 //
 // A warp takes a segment of a row as forward_rows.cuh has it, its tiles from the last to the first, since dx of
 // a step takes g of the W−1 steps after it: a lane's come from the lane after by shuffles, those of lane 31
-// from lane 0 of the tile after, which has been done before. Of the tile after the segment only lane 0's steps
-// are loaded, for their g alone.
+// from lane 0 of the tile after, which has been done before. The tile after the segment is loaded for the g
+// of lane 0's steps alone.
 //
-//   shared memory   ┌─ slot 0 ─┬─ slot 1 ─┬─ slot 2 ─┬─ slot 3 ─┐   tiles of x and of dout in the order of time;
-//   of a warp       │ tile 4   │ tile 5   │ tile 2   │ tile 3   │   here tile 5 is worked on, 4, 3 and 2 are on
-//                   └──────────┴──────────┴──────────┴──────────┘   the way, and 1 will take the place of 5
+//   shared memory   ┌─ slot 0 ─┬─ slot 1 ─┬─ slot 2 ─┬─ slot 3 ─┐   tiles of x and of dout in order of time:
+//   of a warp       │ tile 4   │ tile 5   │ tile 2   │ tile 3   │   tile 5 is worked on, 4, 3, 2 are on the
+//                   └──────────┴──────────┴──────────┴──────────┘   way, and 1 will take the slot of 5
 //
 // x̃ before a lane's own lies before it in shared memory, for lane 0 at the end of the tile before, so that a
 // tile waits for the next one.

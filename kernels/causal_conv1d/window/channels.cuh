@@ -99,8 +99,8 @@ struct ChannelRun {
   }
 };
 
-/// A run's kTensors on the way from memory: a ring of slots in shared memory, one step each. A thread reads its
-/// own vector, and where rows do not start at one the next thread's, too.
+/// A run's kTensors on the way from memory: a ring of slots in shared memory, one step each. A thread reads
+/// its own vector, and where rows do not start at one the next thread's, too.
 template <class Io, int kChannels, class Choice, int kReach, int kTensors>
 struct StepRing {
   using Run = ChannelRun<Io, kChannels, Choice>;

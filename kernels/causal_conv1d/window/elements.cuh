@@ -170,8 +170,8 @@ __device__ Packed<Io, kCount> shifted(Packed<Io, kCount + kVector> from, int fir
   return to;
 }
 
-/// Elements at any address, by the vectors that cover them; from `end` on nothing is read. The first `valid` of
-/// them are needed.
+/// Elements at any address, by the vectors that cover them; from `end` on nothing is read. The first `valid`
+/// of them are needed.
 template <class Io, int kCount>
 __device__ Packed<Io, kCount> load_unaligned(const Io* from, int valid, const Io* end) {
   constexpr int kVector = kVectorOf<Io>;
@@ -193,8 +193,8 @@ __device__ Packed<Io, kCount> load_unaligned(const Io* from, int valid, const Io
 /// All lanes of a warp, which call it together.
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
-/// Neighbouring lanes of a warp that store neighbouring elements, kCount each; the last of them may have fewer.
-/// A lane that has none gives its elements to the next one only.
+/// Neighbouring lanes of a warp that store neighbouring elements, kCount each; the last of them may have
+/// fewer. A lane that has none gives its elements to the next one only.
 struct Neighbours {
   bool is_first;       ///< no lane before it gives elements
   bool next_is_whole;  ///< the next elements are one's that has kCount

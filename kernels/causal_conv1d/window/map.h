@@ -21,8 +21,8 @@ SSMBENCH_HD constexpr int reach_of(int width) {
 /// Steps beside its own that a run or a segment looks at, at most.
 inline constexpr int kMostTaps = 8;
 
-/// Where channels are last: threads of a block, blocks on a multiprocessor of an H200, and rounds of reach_of()
-/// steps whose loads a thread has in flight.
+/// Where channels are last: threads of a block, blocks on a multiprocessor of an H200, and rounds of
+/// reach_of() steps whose loads a thread has in flight.
 inline constexpr int kChannelThreads = 128;
 inline constexpr int kChannelBlocks = 4;
 inline constexpr int kRoundsAhead = 2;
@@ -45,8 +45,8 @@ constexpr std::int64_t waves_of(std::int64_t blocks, int at_once) {
 
 /// Where channels are last: a block is `groups` groups of neighbouring channels times `runs` runs of steps.
 /// Groups are the lanes of a warp as far as there are enough, so that a warp reads whole lines. Runs are
-/// counted over all sequences. Where rows are no whole vectors, lane 0 has the last group of the tile before once
-/// more, and stores nothing: the lane after stores a vector that begins with that group's last channels.
+/// counted over all sequences. Where rows are no whole vectors, lane 0 has the last group of the tile before
+/// once more, and stores nothing: the lane after stores a vector that begins with that group's last channels.
 struct ChannelPlan {
   int channels;  ///< of a group
   int steps;     ///< of a run
@@ -177,7 +177,8 @@ SSMBENCH_HD constexpr UpdatePosition update_position(const UpdatePlan& plan, std
           .row = block / plan.group_tiles * plan.rows};
 }
 
-/// Runs of at most most_rows rows, which read weights once, as long as makes whole waves of blocks on an H200.
+/// Runs of at most most_rows rows, which read weights once, and as long as makes whole waves of blocks on an
+/// H200.
 constexpr UpdatePlan plan_update(std::int64_t batch, std::int64_t dim, int channels, int most_rows) {
   constexpr int kOverheadRows = 1;  // of a run: weights, and what is loaded before its first row
   UpdatePlan best{};

@@ -10,8 +10,8 @@ namespace ssmbench::window {
 enum class Is { no, yes, looked_at };
 
 /// Whether inputs are plain, sequences packed, and outputs activated. Inputs are plain where the filter has
-/// all taps of its kernel, rows of channels are whole vectors, and dout lies as x does. Common combinations have
-/// kernels of their own; to compile all of them would take minutes.
+/// all taps of its kernel, rows of channels are whole vectors, and dout lies as x does. Common combinations
+/// have kernels of their own; to compile all of them would take minutes.
 template <bool kPlain, Is kPacked, Is kSilu>
 struct Options {
   static constexpr bool kIsPlain = kPlain;

@@ -34,9 +34,9 @@ __device__ void from_lane_after(const T (&own)[kLaneSteps], const T (&after)[kRe
   }
 }
 
-/// A warp's row of (batch, channel) and segment of its steps. Segments, and so the steps of a lane, start where
-/// memory is aligned to 16 bytes; the first one of a row at its first step or up to a vector before. Steps are
-/// counted from there, in 32 bits.
+/// A warp's row of (batch, channel) and segment of its steps. Segments, and so the steps of a lane, start
+/// where memory is aligned to 16 bytes; the first one of a row at its first step or up to a vector before.
+/// Steps are counted from there, in 32 bits.
 template <class Io, class Choice>
 struct RowSegment {
   const ConvInputs1d& in;

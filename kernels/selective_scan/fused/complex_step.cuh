@@ -13,11 +13,11 @@ struct Turn {
   float drop, sine;
 };
 
-/// Of the angle Δ·rate. In turns it is reduced without an error: Δ·rate − k is exact, and |.| ≤ ½ but where a
-/// roundoff of Δ·rate is more than that, when any angle is as good. Adding 1.5·2²³ rounds without the MUFU,
-/// which rintf takes. Then √2·sin and √2·cos of half the angle: cos θ − 1 is −(√2·sin)², sin θ their product.
-/// The polynomials have errors of 0.1 and 0.02 of a roundoff, and the floats next to √2·π and √2 a product
-/// that is off by 0.002. 18 instructions.
+/// The turn by the angle Δ·rate. In turns it is reduced without an error: Δ·rate − k is exact, and |.| ≤ ½
+/// but where a roundoff of Δ·rate is more than that, when any angle is as good. Adding 1.5·2²³ rounds without
+/// the MUFU, which rintf takes. Then √2·sin and √2·cos of half the angle: cos θ − 1 is −(√2·sin)², sin θ
+/// their product. The polynomials have errors of 0.1 and 0.02 of a roundoff, and the floats next to √2·π and
+/// √2 a product that is off by 0.002. 18 instructions.
 SSMBENCH_HD inline Turn turn(float delta, float rate) {
   constexpr float kRound = 0x1.8p+23F;
   float turns = fmaf(delta, rate, kRound - fmaf(delta, rate, kRound));
@@ -104,8 +104,8 @@ class ComplexScanStep<Family::taylor> {
   float delta_, gain_, gain_delta_;
 };
 
-/// Ā = (1 + w)/(1 − w) and c = Δ/(1 − w), not ((1 + w)·h + Δ·u·B)/(1 − w), which overflows before h does. While
-/// |Δ·A| < 2^63, past which |1 − w|² overflows. 24.
+/// Ā = (1 + w)/(1 − w) and c = Δ/(1 − w), not ((1 + w)·h + Δ·u·B)/(1 − w), which overflows before h does.
+/// While |Δ·A| < 2^63, past which |1 − w|² overflows. 24.
 template <>
 class ComplexScanStep<Family::bilinear> {
  public:
@@ -189,9 +189,9 @@ class ComplexScanStep<Family::trapezoidal> {
   float delta_, half_u_;
 };
 
-/// c = Δ·φ2(z) and c' = Δ·(φ1 − φ2)(z), twice each. For |z| < ½ by the series of φ2, whose first term left out
-/// is 2.2e-8, and φ1 − φ2 = 1 + (z − 1)·φ2; beyond by (e^z − 1 − z)·Δ/z² and ((z − 1)·e^z + 1)·Δ/z², whose
-/// cancellation costs 4 times what e^z is off by there. 82.
+/// c = Δ·φ2(z) and c' = Δ·(φ1 − φ2)(z), twice each. For |z| < ½ by the series of φ2, whose first term left
+/// out is 2.2e-8, and φ1 − φ2 = 1 + (z − 1)·φ2; beyond by (e^z − 1 − z)·Δ/z² and ((z − 1)·e^z + 1)·Δ/z²,
+/// whose cancellation costs 4 times what e^z is off by there. 82.
 template <>
 class ComplexScanStep<Family::foh_exact> {
  public:

@@ -265,8 +265,8 @@ constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::in
   plan.batch_tiles = batch;
   return plan;
 }
-/// Words of a token's x that a warp has in shared memory, and of z: two rows each. Beside states of 8 bits there
-/// is room for some more, so that lanes of different tokens find theirs in different banks.
+/// Words of a token's x that a warp has in shared memory, and of z: two rows each. Beside states of 8 bits
+/// there is room for some more, so that lanes of different tokens find theirs in different banks.
 SSMBENCH_HD constexpr int product_token_words(int run, int state_bytes) {
   return run * kProductRows / 2 + (state_bytes == 1 ? 4 : 0);
 }

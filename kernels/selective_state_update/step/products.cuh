@@ -19,11 +19,11 @@
 //   tiles    a warp takes several such tiles of its head one after the other: C, B and what they share stay in
 //            registers (C and B in shared memory beside states in f16, bf16 and 8 bits), and the states of the
 //            next tile are on their way to shared memory meanwhile. x, z and the scales of all tiles are
-//            brought there first, and out takes the place of x: tiles find them without addresses of their own
+//            copied there first, and out overwrites x: tiles find them without addresses of their own
 //
 // Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
-// truncation. Nothing is shared between warps. Tokens that come after t have no part
-// in y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
+// truncation. Nothing is shared between warps. Tokens that come after t have no part in y_t and h_t, whatever
+// they are: what could be infinite or NaN is left out, not multiplied by zero.
 
 #include "kernels/selective_state_update/step/tile_states.cuh"
 
@@ -107,8 +107,8 @@ class RunInputs {
   __device__ std::uint32_t* scale_of(int row) const {
     return x_ + 2 * tokens_ * words_ + row;
   }
-  /// Calls `visit` for the lane's vectors of all tokens: its first word here, its row in memory, whether that is
-  /// there.
+  /// Calls `visit` for the lane's vectors of all tokens: its first word here, its row in memory, and whether
+  /// that row exists.
   template <class Visit>
   __device__ void for_each_vector(const Visit& visit) const {
 #pragma unroll 1

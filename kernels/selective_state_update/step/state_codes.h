@@ -103,7 +103,8 @@ SSMBENCH_HD inline float scale_of_row(float largest, float inverse_most) {
 /// that is at most Q. Where scale_of_row is at its least, the reciprocal of that.
 SSMBENCH_HD inline float factor_of_row(float largest, float most) {
 #ifdef __CUDA_ARCH__
-  // Without the branches of a division, by quarters: no reciprocal is subnormal. NaN where it is not finite.
+  // Without the branches of a division, by quarters: no reciprocal is subnormal. A quotient that is not
+  // finite becomes NaN, in place of which fminf gives the largest factor.
   const float inverse = reciprocal_approximate(0.25F * largest);
   const float near = 0.25F * most * inverse;
   const float quotient = fmaf(fmaf(-0.25F * largest, near, 0.25F * most), inverse, near);

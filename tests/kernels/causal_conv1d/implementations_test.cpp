@@ -41,8 +41,8 @@ std::vector<Problem> boundary_problems(const OpSpec& op) {
   return all;
 }
 
-/// Channels of many blocks, of vectors and not, so many threads that runs get longer, and sequences that share
-/// a block.
+/// Channels of many blocks, in whole vectors and not, enough threads to make runs longer, and sequences that
+/// share a block.
 std::vector<Problem> large_problems(const OpSpec& op) {
   std::vector<Problem> all;
   for (const char* layout : kLayouts) {

@@ -93,8 +93,8 @@ TEST_CASE("complex steps of the fast kernel keep to what their tolerance counts"
 }
 
 TEST_CASE("a turn is accurate to a few roundoffs and never grows") {
-  // √2·sin and √2·cos of half the angle have 2.6 each: two products, half of one that is added and some of the
-  // polynomial. Drop has the first twice, and both have a rounding of their own.
+  // √2·sin and √2·cos of half the angle have 2.6 each: two products, half of one that is added and some of
+  // the polynomial. Drop has the first twice, and both have a rounding of their own.
   double drop = 0;
   double sine = 0;
   for (double turns = 1e-12; turns < 2; turns *= 1.0007)
