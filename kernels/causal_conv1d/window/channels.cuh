@@ -37,7 +37,7 @@ struct ChannelRun {
     stored = at.group < plan.shared_groups ? 0 : valid;
     copies = is_there && at.channel < in.dim + kChannels;
     copies_next = at.group == plan.groups() - 1;
-    is_near_end = at.batch == in.batch - 1 && at.step + left == in.seqlen;
+    is_near_end = may_pass_end(at, kChannels, at.step + left - 1, in.batch, in.seqlen, in.dim);
     shortest = longest = steps;
     if constexpr (!Choice::kIsPlain) {
       for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {

@@ -85,6 +85,12 @@ SSMBENCH_HD constexpr ChannelPosition channel_position(const ChannelPlan& plan, 
           .run = run};
 }
 
+/// Whether the two vectors that hold a thread's channels of a step may end behind a tensor (batch, seqlen, dim).
+SSMBENCH_HD constexpr bool may_pass_end(const ChannelPosition& at, int channels, std::int64_t step,
+                                        std::int64_t batch, std::int64_t seqlen, std::int64_t dim) {
+  return ((batch - at.batch) * seqlen - step) * dim < at.channel + 2 * channels;
+}
+
 /// How long runs may be, and what one takes beside its steps, in steps: loads before the first, steps that
 /// another run has, too, and sums.
 struct RunCost {

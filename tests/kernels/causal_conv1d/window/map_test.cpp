@@ -62,6 +62,27 @@ TEST_CASE("where rows are no whole vectors, tiles of channels overlap by a group
   CHECK(channel_position(plan, 1, 0).channel == channel_position(plan, 0, 31).channel);
 }
 
+TEST_CASE("vectors that a run loads whole are in the tensor") {
+  const int channels = 8;
+  for (const std::int64_t batch : {1, 2, 3})
+    for (const std::int64_t dim : {1, 2, 3, 7, 9, 17, 259})
+      for (const std::int64_t seqlen : {1, 2, 5, 40}) {
+        const ChannelPlan plan = plan_channels(batch, dim, seqlen, channels, kForwardRun);
+        std::int64_t whole = 0;
+        for (std::int64_t block = 0; block < plan.blocks(); ++block)
+          for (int thread = 0; thread < kChannelThreads; ++thread) {
+            const ChannelPosition at = channel_position(plan, block, thread);
+            if (at.batch >= batch) continue;
+            const std::int64_t last = std::min(at.step + plan.steps, seqlen) - 1;
+            if (may_pass_end(at, channels, last, batch, seqlen, dim)) continue;
+            ++whole;
+            const std::int64_t end = (at.batch * seqlen + last) * dim + at.channel + 2 * channels;
+            if (end > batch * seqlen * dim) FAIL_CHECK(batch << ' ' << dim << ' ' << seqlen << ' ' << end);
+          }
+        CHECK((whole > 0 || dim < 259 || seqlen < 40));
+      }
+}
+
 TEST_CASE("segments cover a row, wherever its first vector begins") {
   for (const std::int64_t seqlen : {1, 1023, 1024, 1025, 10000, 2041, 2048})
     for (const int tiles : {kForwardTiles, kBackwardTiles})
