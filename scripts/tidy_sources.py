@@ -32,8 +32,9 @@ def entries():
         if file.is_relative_to(pathlib.Path.cwd()):
             file = file.relative_to(pathlib.Path.cwd())
             if re.match(r"(src|kernels|reference)/.*\.cpp$", str(file)):
-                # An option that clang does not know; a precompiled header, which would hide what a file does not include.
-                entry["command"] = re.sub(r" -fcx-limited-range| -Winvalid-pch| -include \S*/cmake_pch\.hxx", "", entry["command"])
+                # Options that clang does not know; a precompiled header, which would hide what a file does not include.
+                foreign = r" -fcx-limited-range| --param=ggc-\S+| -Winvalid-pch| -include \S*/cmake_pch\.hxx"
+                entry["command"] = re.sub(foreign, "", entry["command"])
                 found.setdefault(file, entry)
     return found
 
