@@ -10,6 +10,11 @@ __device__ inline void block_barrier() {
   asm volatile("bar.sync 0;" ::: "memory");
 }
 
+/// A barrier of one warpgroup's threads. `name`: a hardware barrier from 1 to 15 that is the warpgroup's own.
+__device__ inline void warpgroup_barrier(int name) {
+  asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
+}
+
 // A kernel is launched with the same number of registers for each thread; a warpgroup that needs fewer
 // releases some, another takes them. All four warps of a warpgroup execute the call. Without Hopper's
 // instructions (sm_90a) all keep what they have.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/common/hardware.h"
 #include "kernels/mamba3/hopper_bwd/sequences.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 #include "kernels/mamba3/tensor_bwd/prepare.h"
@@ -114,7 +115,7 @@ struct HopperLayout {
   static constexpr int kBiases = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates>));
   static constexpr int kBarriers = kBiases + 2 * T::kStates * 4;  ///< of Q, of K; a head's
   static constexpr int kBytes = kBarriers + 256 + 1024;           // the start is not aligned to 1024
-  static_assert(kBytes <= ssd::kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 template <class T>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/common/hardware.h"
 #include "kernels/mamba3/hopper_bwd/block.cuh"
 
 // What the roles of a block of MIMO's gradient kernel share: shared memory, rings. Places and fragments are those of
@@ -72,7 +73,7 @@ struct RankLayout {
   static constexpr int kPlace = kBarriers + 256;
   static constexpr int kBytes =
       kPlace + static_cast<int>(sizeof(RankPlace)) + 1024;  // the start is not aligned to 1024
-  static_assert(kBytes <= ssd::kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 template <class T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/common/index_math.h"
 
@@ -15,7 +16,7 @@ inline constexpr int kChunkSteps = 64;  ///< time steps of a chunk, whatever chu
 inline constexpr int kChunkRows = 64;   ///< rows of the state (of P) that a block holds
 inline constexpr int kSlabs = 4;        ///< of 16 rows: of time, or of the state
 /// What a block may use of Hopper's shared memory, and what one of two blocks of an SM may.
-inline constexpr int kSharedBytesPerBlock = 227 * 1024;
+inline constexpr int kSharedBytesPerBlock = h200::shared_bytes_of_each(1);
 inline constexpr int kSharedBytesOfTwo = 113 * 1024;
 
 /// The tile of a warp in every product of a chunk: 16 rows and a part of the columns, a half or a quarter.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/ssd_chunk_scan/hopper/plan.h"
 
@@ -53,7 +54,6 @@ inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 
 inline constexpr int kTileRow = kRows * 2;        ///< bytes
 inline constexpr int kRowMaps = 6;                ///< tiles of 1, 2, 4 … 32 rows
 inline constexpr int kStateScalesBytes = 4 * 4;   ///< of a state: a float for 16 of its rows
-inline constexpr int kMaxBlockBytes = 227 * 1024;
 
 /// What a block computes: out and the final states, or the states that leave its segments.
 enum class Pass { outputs, states };
@@ -126,7 +126,7 @@ struct Layout {
   static constexpr int kRotationEnd = kBiases + 2 * kStates * 4;
   static constexpr int kBytes =  // the start is not aligned to 1024
       (kRotated ? kRotationEnd : kBarriers + kRingBytes) + 1024;
-  static_assert(kBytes <= kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 }  // namespace ssmbench::ssd_hopper

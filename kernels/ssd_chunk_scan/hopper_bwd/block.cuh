@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/ssd_chunk_scan/args.h"
@@ -22,7 +23,6 @@ inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
 inline constexpr int kThreads = 3 * kGroupThreads;          ///< of a block with two consumer warpgroups
 inline constexpr int kGradientThreads = 4 * kGroupThreads;  ///< of one of ssd_hopper_gradients_kernel
-inline constexpr int kMaxBlockBytes = 227 * 1024;
 
 /// (B, L, H, P) and (B, L, G, N); z and dz only where they exist.
 struct GradientMaps {
@@ -110,7 +110,7 @@ struct Layout {
   static constexpr int kFlows = kDiagonal + kSteps * 4;
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
-  static_assert(kBytes <= kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 /// D of the columns that a lane has of a head's tile: of fragment e, the pair.

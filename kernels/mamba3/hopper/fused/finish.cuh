@@ -5,6 +5,7 @@
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper/fused/block.cuh"
 
 namespace ssmbench::mamba3_fused {
@@ -89,7 +90,7 @@ class Finisher {
   /// y over the root of the mean square of its step and rank, a column. Behind headdim y is 0.
   __device__ __forceinline__ void normalize(float (&y)[32]) const {
     float* const sums = shared_.template at_address<float>(shared_.q_tile(slot_, ring_at_) + kTile);
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + slot_) : "memory");  // what lay there has been read
+    warpgroup_barrier(1 + slot_);  // what lay there has been read
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const int at = i / 2 * 4 + i % 2;
@@ -98,7 +99,7 @@ class Finisher {
       for (int lanes = 4; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
       if (lane_ < 4) sums[warp_ * kRows + i / 2 * 8 + 2 * lane_ + i % 2] = sum;
     }
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + slot_) : "memory");
+    warpgroup_barrier(1 + slot_);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       float sum = 0.0F;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 
 // Shared memory of a block of cuda-hopper's fused MIMO scan, and where its tables have what a lane takes.
@@ -77,8 +78,6 @@ struct alignas(16) ChunkScalars {
   float rescale, scale;
 };
 
-inline constexpr int kMaxBlockBytes = 227 * 1024;
-
 /// Slots of the ring buffers, for each head but for parts of Q and K.
 inline constexpr int kPartDepth = 3;
 inline constexpr int kTurnedDepth = 2;  ///< q and k of a chunk
@@ -129,7 +128,7 @@ struct Layout {
   static constexpr int kBarrierBytes = 16 * kPartDepth + kHeads * kHeadBarrierBytes;
   static constexpr int kBytes = kBarriers + kBarrierBytes + 1024;  // the start is not aligned to 1024
   static_assert(kRates % 1024 == 0 && kScalarBytes % 16 == 0);
-  static_assert(kBytes <= kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 }  // namespace ssmbench::mamba3_fused

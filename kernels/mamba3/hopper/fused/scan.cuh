@@ -16,6 +16,7 @@
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/multiply_pairs.cuh"
 #include "kernels/common/scalar_math.h"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper/fused/finish.cuh"
 #include "kernels/ssd_chunk_scan/scaled.cuh"
 
@@ -42,7 +43,7 @@ class ScanWarpgroup {
 
  private:
   /// Of the warpgroup.
-  __device__ void barrier() const { asm volatile("bar.sync %0, 128;" ::"r"(1 + slot_) : "memory"); }
+  __device__ void barrier() const { warpgroup_barrier(1 + slot_); }
 
   __device__ const ChunkScalars& scalars() const { return shared_.scalars_of(slot_, ring_at_); }
   __device__ std::uint32_t q_tile() const { return shared_.q_tile(slot_, ring_at_); }

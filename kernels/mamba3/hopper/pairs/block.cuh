@@ -129,9 +129,4 @@ __device__ inline int group_thread() {
   return static_cast<int>(thread % kGroupThreads);
 }
 
-/// A barrier of one of the block's warpgroups 1 to 4.
-__device__ inline void group_barrier(int group) {
-  asm volatile("bar.sync %0, 128;\n" ::"r"(group) : "memory");
-}
-
 }  // namespace ssmbench::mamba3_pairs

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/ssd_chunk_scan/hopper/layout.h"
 
@@ -84,7 +85,7 @@ struct Layout {
       16 * (2 * kLoadDepth + kKeyDepth + kStateDepth + kScalarDepth) + 24 * kLoadDepth;
   static constexpr int kBarrierBytes = 2 * 16 * kRawDepth + kHeads * kHeadBarrierBytes;
   static constexpr int kBytes = kBarriers + kBarrierBytes + 1024;  // the start is not aligned to 1024
-  static_assert(kBytes <= ssd_hopper::kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
   static_assert(kScalarBytes % 16 == 0);
 };
 

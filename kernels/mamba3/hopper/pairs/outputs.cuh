@@ -11,6 +11,7 @@
 #include "kernels/common/activations.h"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/scalar_math.h"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper/pairs/turn.cuh"
 #include "kernels/ssd_chunk_scan/scaled.cuh"
 
@@ -39,7 +40,7 @@ class OutputWarpgroup {
   // Asked for anew where they are needed: no register is left to keep them in.
   __device__ static int warp() { return group_thread() / 32; }
   __device__ static int lane() { return group_thread() % 32; }
-  __device__ void barrier() const { group_barrier(1 + kHeads + head_); }
+  __device__ void barrier() const { warpgroup_barrier(1 + kHeads + head_); }
 
   /// D of the head and biases of q to shared memory.
   __device__ void stage(const RowTile& tile, int chunks) {

@@ -9,6 +9,7 @@
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/multiply_pairs.cuh"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper/pairs/turn.cuh"
 #include "kernels/ssd_chunk_scan/scaled.cuh"
 
@@ -47,7 +48,7 @@ class StateWarpgroup {
     return group_thread() % 32;
   }
   __device__ void barrier() const {
-    group_barrier(1 + head_);
+    warpgroup_barrier(1 + head_);
   }
 
   /// k of the chunk.

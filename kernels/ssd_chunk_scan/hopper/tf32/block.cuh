@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/common/hopper/tf32_tiles.cuh"
 #include "kernels/common/mma.cuh"
@@ -44,7 +45,7 @@ struct Layout {
   static constexpr int kScalars = kMasked + (T::kOutputs ? kHeads * kSquare : 0);
   static constexpr int kBarriers = kScalars + kHeads * T::kScalarsDepth * static_cast<int>(sizeof(Scalars));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
-  static_assert(kBytes <= kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 template <class T>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/common/hopper/tf32_tiles.cuh"
 #include "kernels/common/mma.cuh"
@@ -55,7 +56,7 @@ struct Layout {
   static constexpr int kQ = kFlows + static_cast<int>(sizeof(Flows));
   static constexpr int kBarriers = kQ + static_cast<int>(sizeof(OwnTriangle));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
-  static_assert(kBytes <= kMaxBlockBytes);
+  static_assert(kBytes <= h200::shared_bytes_of_each(1));
 };
 
 struct SharedMemory {
