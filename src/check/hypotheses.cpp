@@ -94,7 +94,7 @@ class Explainer {
     const auto problem = changed(read_.problem, axis, value);
     if (!problem) return false;
     const TensorSet inputs = inputs_of(*problem, read_);
-    // Without MIMO_Out, dout has ranks: the reference would read past the one that there is.
+    // An axis may change the shapes of inputs: the reference would read past those that there are.
     for (const auto& spec : problem->tensors())
       if (spec.role == Role::input && inputs.at(spec.name).shape != spec.shape) return false;
     return passes(*problem, inputs, read_.outputs);
