@@ -11,6 +11,8 @@ inline constexpr std::int64_t kMaxGridX = 2147483647;
 /// Shared memory of a block on every GPU, without opting in to more.
 inline constexpr int kDefaultSharedBytes = 48 * 1024;
 inline constexpr int kWarpThreads = 32;
+/// A warp's lanes as a mask.
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 /// NVIDIA H200 (Hopper, compute capability 9.0), which the kernels are tuned for.
 namespace h200 {

@@ -4,6 +4,7 @@
 
 #include "kernels/causal_conv1d/args.h"
 #include "kernels/common/activations.h"
+#include "kernels/common/hardware.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
 
@@ -189,9 +190,6 @@ __device__ Packed<Io, kCount> load_unaligned(const Io* from, int valid, const Io
   }
   return shifted<Io, kCount, kVector>(cover, shift);
 }
-
-/// All lanes of a warp, which call it together.
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 /// Neighbouring lanes of a warp that store neighbouring elements, kCount each; the last of them may have
 /// fewer. A lane that has none gives its elements to the next one only.

@@ -10,14 +10,13 @@
 
 #include <type_traits>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/hopper/block.cuh"
 
 namespace ssmbench::ssd_hopper {
-
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 __device__ inline float log2_approximate(float x) {
   float logarithm = 0;

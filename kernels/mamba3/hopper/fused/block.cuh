@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/mamba3/args.h"
@@ -35,7 +36,6 @@ struct Traits {
   static constexpr int kHeads = Layout::kHeads;  ///< of a block, at most
 };
 
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 inline constexpr int kGroupWarps = 4;
 inline constexpr int kGroupThreads = 32 * kGroupWarps;
 

@@ -9,8 +9,6 @@
 
 namespace ssmbench::mamba3_pairs {
 
-using ssd_hopper::kAllLanes;
-
 /// A chunk of the block's work, as a thread keeps it that has few registers: its item is computed where it is
 /// needed.
 class ChunkCursor {
